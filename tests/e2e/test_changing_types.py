@@ -44,8 +44,6 @@ SOURCES: Mapping[str, dict[str, Any]] = {
 _SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("widening", "table")]
 _ALL = ["lines", "typed", *_SLOW]
 _WITH_AMOUNTS = ["lines", *_SLOW]
-# The rule of rows that have nine digits, but whose silver table was created without them.
-LATE_DIGITS = "time_digits"
 
 
 # Read as JSON, because silver's columns keep their types when bronze's struct grows.
@@ -184,11 +182,7 @@ def _unjustified(
     allowed = {f"rescued_{'.'.join(columns[n])}" for n, fit in fits.items() if fit.may_be_rescued}
     if _is_hard_to_respell(record) or _has_nested_spellings(record.fields.values()):
         allowed |= {f"rescued_{'.'.join(path)}" for path in columns.values()}
-    return [
-        f"{record}: in quarantine under {rule}"
-        for rule in rules
-        if rule not in allowed and not (rule == LATE_DIGITS and len(record.fields["at"]) > 27)
-    ]
+    return [f"{record}: in quarantine under {rule}" for rule in rules if rule not in allowed]
 
 
 def _is_hard_to_respell(record: Record) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.document import position
 from medallion.config.loader import load
 from medallion.config.model import Config
+from medallion.config.tables import CdcConfig
 from medallion.errors import ConfigError
 from medallion.layers.definition import (
     Change,
@@ -99,6 +100,18 @@ def test_error_of_a_declared_column(file: Path, bronze: DataFrame) -> None:
     parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
     assert f"{file} line 5, column 11: there is no column idd; did you mean id? The" in str(error)
+
+
+def test_error_of_an_expression_of_changes(file: Path, bronze: DataFrame) -> None:
+    """Technical columns that the project computes from an envelope are not the user's."""
+    config = configured(file)
+    derived = {"_sequence": "amont", "_is_delete": "false", "_old_key": "_bronze.id"}
+    cdc = CdcConfig("amont", derived=derived)
+    source = replace(config.sources["orders"], cdc=cdc)
+    parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
+    error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
+    assert str(error).startswith(f"sources.orders.cdc.sequence_by in {file} line ")
+    assert "there is no column amont; did you mean amount?" in str(error)
 
 
 def test_error_of_a_rule(file: Path, bronze: DataFrame) -> None:

@@ -275,11 +275,10 @@ def test_root_without_write_permission_is_refused(closable_home: Home) -> None:
 
 
 def test_changed_definitions_need_a_rebuild(project: Project) -> None:
-    """The key `_time_digits` comes from the data, and is no change."""
     root = project.folder / "data/lakehouse"
     write(root, "silver.sales", "SELECT * FROM range(3)")
-    definition = {"event_time": "at", "keys": ["at", "shop", "_time_digits"]}
-    expressions = {"at as": "time", "shop as": "shop", "_time_digits as": "x"}
+    definition = {"event_time": "at", "keys": ["at", "shop"]}
+    expressions = {"at as": "time", "shop as": "shop"}
     checkpoint = StoragePath(root / "_checkpoints/silver.sales")
     checkpoints.write_document(checkpoint, "definition", definition | expressions)
 

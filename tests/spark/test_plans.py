@@ -24,16 +24,6 @@ def test_fields_in_finds_names(spark: SparkSession, sql: str, names: set[tuple[s
     assert fields_in(spark, [sql]) == names
 
 
-def test_fields_in_leaves_out_arguments_of_functions(spark: SparkSession) -> None:
-    expressions = [
-        "date_trunc('hour', a) > b",
-        "CAST(c AS DATE)",
-        "cast(d as string)",
-        "DATE_TRUNC('day', b)",
-    ]
-    assert fields_in(spark, expressions, {"date_trunc", "date"}) == {("b",), ("d",)}
-
-
 @pytest.mark.parametrize(
     ("sql", "replaced"),
     [

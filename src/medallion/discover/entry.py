@@ -23,11 +23,11 @@ from medallion.discover.files import InputFile
 from medallion.discover.json_rows import MAX_ROWS, Description, same_json_format
 from medallion.errors import UsageError
 from medallion.storage.files import write_atomic
-from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, FULL_TIMES, TECHNICAL_COLUMNS
+from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 from medallion.storage.text import counted, printable
 
 _MAX_INSPECTED = 20  # files
-_TAKEN = {*TECHNICAL_COLUMNS, *FILE_ORIGIN_COLUMNS, FULL_TIMES}
+_TAKEN = {*TECHNICAL_COLUMNS, *FILE_ORIGIN_COLUMNS}
 _PLAIN_SCALAR = re.compile(r"[A-Za-z_](?:[\w.(), ']*[\w.)'])?")
 _YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 _TIME_SQL = {f"timestamp_{u}": f"timestamp_{u}({{}})" for u in ("seconds", "millis", "micros")}

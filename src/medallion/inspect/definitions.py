@@ -5,7 +5,6 @@ from medallion.config.queries import Query, QueryType
 from medallion.layers.definition import Change, changes_between
 from medallion.layers.gold.definition import gold_changes
 from medallion.layers.silver.child import child_definition
-from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.rules import silver_definition
 from medallion.layers.silver.scd import scd_definition
 from medallion.spark import checkpoints
@@ -28,5 +27,5 @@ def changed_settings(config: Config, query: Query) -> list[Change]:
         case QueryType.CHANGES:
             now = scd_definition(source)
         case _:
-            now = silver_definition(with_recorded_time_digits(config, source))
+            now = silver_definition(source)
     return changes_between(recorded, now)

@@ -34,7 +34,6 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.changes import tied_changes
 from medallion.layers.silver.child import elements
 from medallion.layers.silver.envelope import unwrapped
-from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE
 from medallion.layers.silver.scd import table_rows, tie_message
@@ -219,8 +218,7 @@ class Comparison(NamedTuple):
 def _source(spark: SparkSession, target: VerifiableQuery, _: list[str]) -> Iterator[Comparison]:
     """Yield the quarantine and the silver table of a source, to be compared with bronze."""
     config, (bronze, silver, quarantine) = target.config, target.tables(spark)
-    source = with_recorded_time_digits(config, config.sources[target.query.source])
-    source = unwrapped(source, bronze)
+    source = unwrapped(config.sources[target.query.source], bronze)
     # As fields of Debezium's envelopes get other types, so do the expressions for older values.
     names = source.keys if source.is_debezium else source.silver
     row = [transform.silver_column(n, source.silver[n], source.event_time) for n in names]

@@ -16,7 +16,7 @@ from medallion.spark.plans import fields_in
 from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import FULL_TIMES, RESCUED, bronze_columns
+from medallion.storage.table_specs import RESCUED, bronze_columns
 
 FieldPath = tuple[str, ...]
 _RULE_PREFIX = "rescued_"
@@ -24,7 +24,7 @@ _RULE_PREFIX = "rescued_"
 
 def source_columns(source: SourceConfig, bronze: T.StructType) -> dict[str, T.DataType]:
     """Return the source's own columns of its bronze table, without the technical ones."""
-    technical = {FULL_TIMES, *bronze_columns({}, source.origin_columns)}
+    technical = bronze_columns({}, source.origin_columns)
     return {field.name: field.dataType for field in bronze if field.name not in technical}
 
 

@@ -45,7 +45,6 @@ from medallion.storage.layout import layer_of
 from medallion.storage.table_specs import (
     INGESTED_AT,
     SPAN,
-    TIME_DIGITS,
     WINDOW,
     bronze_columns,
     column_name,
@@ -319,7 +318,7 @@ def _silver_columns(config: Config, name: str) -> tuple[str, ...]:
     source = config.silver_source(f"silver.{name}")
     assert source, f"silver.{name} is configured"
     is_history = source.cdc is not None and source.cdc.stored_as_scd_type == 2
-    return (*source.silver_columns, INGESTED_AT, TIME_DIGITS, *(SPAN if is_history else ()))
+    return (*source.silver_columns, INGESTED_AT, *(SPAN if is_history else ()))
 
 
 def _check_suite(config: Config, table: str, result: CheckResult) -> None:

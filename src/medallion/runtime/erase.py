@@ -28,7 +28,6 @@ from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import refuse_nondeterministic
 from medallion.layers.silver import transform
 from medallion.layers.silver.envelope import unwrapped
-from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.runtime import maintenance, planner, refresh
 from medallion.runtime.pipeline import Pipeline, open_pipeline
 from medallion.spark import delta_reads
@@ -212,7 +211,7 @@ def _count_rows(pipeline: Pipeline, request: Request) -> Erasure:
 def _source_and_rows(pipeline: Pipeline, name: str) -> tuple[SourceConfig, DataFrame]:
     """Return a source as silver's query starts with it, and the rows of its bronze table."""
     source, bronze = pipeline.config.sources[name], _bronze(pipeline, name).rows()
-    return unwrapped(with_recorded_time_digits(pipeline.config, source), bronze), bronze
+    return unwrapped(source, bronze), bronze
 
 
 def _with_matches(

@@ -1,7 +1,7 @@
 """Spark's analyzed plans and parsed expressions as trees, and types of columns."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -47,15 +47,12 @@ def node_type(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def fields_in(
-    spark: SparkSession, expressions: Iterable[str], excluded: Collection[str] = ()
-) -> set[tuple[str, ...]]:
+def fields_in(spark: SparkSession, expressions: Iterable[str]) -> set[tuple[str, ...]]:
     """Return the fields that SQL expressions name, whether a table has them or not.
 
     Args:
         spark: the session whose parser reads the expressions.
         expressions: SQL over the columns of one table.
-        excluded: functions and types of casts, whose arguments are left out.
 
     Returns:
         The parts of each dotted name: `user.plan` gives `("user", "plan")`. A name ends
@@ -64,7 +61,7 @@ def fields_in(
     Raises:
         ParseException: one of them is not an expression.
     """
-    nodes = (node for sql in expressions for node in _fields_of(spark, sql, excluded))
+    nodes = (node for sql in expressions for node in _fields_of(spark, sql))
     return {_name_parts(node) for node in nodes}
 
 
@@ -121,7 +118,7 @@ def _string_value(node: Any, sql: str) -> str:
         return f"coalesce({', '.join(values)})" if values else ""
     if node_type(node) == "Cast" or name in _STRING_FUNCTIONS or _CONVERSION.fullmatch(name):
         return _string_value(children[0], sql)
-    if not any(_field_nodes(node, ())):
+    if not any(_field_nodes(node)):
         return ""
     start, end = (get().get() for get in (node.origin().startIndex, node.origin().stopIndex))
     return f"nullif(trim(try_cast({sql[start : end + 1]} as string)), '')"
@@ -165,18 +162,14 @@ def replace_columns(spark: SparkSession, sql: str, values: Mapping[str, str]) ->
 _FIRST_PART = re.compile(r"`(?:[^`]|``)*`|\w+")  # of a dotted name
 
 
-def _fields_of(spark: SparkSession, sql: str, excluded: Collection[str] = ()) -> Iterator[Any]:
+def _fields_of(spark: SparkSession, sql: str) -> Iterator[Any]:
     """Yield the nodes of the fields that a SQL expression names."""
     parser = spark._jsparkSession.sessionState().sqlParser()
-    yield from _field_nodes(parser.parseExpression(sql), excluded)
+    yield from _field_nodes(parser.parseExpression(sql))
 
 
-def _field_nodes(
-    node: Any, excluded: Collection[str], variables: frozenset[str] = frozenset()
-) -> Iterator[Any]:
+def _field_nodes(node: Any, variables: frozenset[str] = frozenset()) -> Iterator[Any]:
     """Yield the fields within a parsed expression, without the variables of enclosing lambdas."""
-    if _function_name(node) in excluded:
-        return
     if node_type(node) == "LambdaFunction":
         variables |= {_name_parts(argument)[0] for argument in items(node.arguments())}
     # Within a lambda the parser takes each name for a variable.
@@ -184,7 +177,7 @@ def _field_nodes(
     if is_field and _name_parts(node)[0] not in variables:
         yield node
     for child in items(node.children()):
-        yield from _field_nodes(child, excluded, variables)
+        yield from _field_nodes(child, variables)
 
 
 def _function_name(node: Any) -> str | None:

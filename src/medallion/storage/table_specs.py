@@ -77,9 +77,6 @@ def table_spec(table: str) -> TableSpec:
 
 # Values that do not fit the schema; a line that cannot be parsed; the time of ingestion.
 RESCUED, CORRUPT, INGESTED_AT = "_rescued_data", "_corrupt_record", "_ingested_at"
-# Times more precise than microseconds: bronze has them complete, as a JSON object by column; silver
-# has the extra digits of times that are keys.
-FULL_TIMES, TIME_DIGITS = "_full_times", "_time_digits"
 ROW_COUNTS = f"count(*), count({CORRUPT}), count({RESCUED})"
 """SQL that counts bronze's rows, corrupt rows, and rows with rescued fields."""
 

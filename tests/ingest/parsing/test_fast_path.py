@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from medallion.ingest.parsing.converted import CONVERTED
 from medallion.ingest.parsing.fast_path import LineLayout, fast_path
 from medallion.ingest.parsing.slow_paths import exact_path, plain_path
-from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
 FLAT["yes"] = "boolean"
@@ -86,27 +85,22 @@ def parse_on_all_paths(
     lines: list[str],
     schema: Schema,
     layout: LineLayout | None = None,
-    digits: int = MICROSECONDS,
 ) -> DataFrame:
     """Return the columns of the fast path, and `plain` and `exact` with the other paths'
     results."""
     frame = spark.createDataFrame([(line,) for line in lines], "value string")
-    rows = fast_path(frame, schema, layout or LineLayout.from_lines((), schema), digits)
-    paths = {"plain": plain_path(schema), "exact": exact_path(schema, digits)}
+    rows = fast_path(frame, schema, layout or LineLayout.from_lines((), schema))
+    paths = {"plain": plain_path(schema), "exact": exact_path(schema)}
     return rows.withColumns({name: F.expr(path) for name, path in paths.items()})
 
 
 @pytest.mark.parametrize(
-    ("schema", "digits"),
-    [(FLAT, NANOSECONDS), (NESTED, MICROSECONDS), (DECLARED, MICROSECONDS), ({}, MICROSECONDS)],
-    ids=["flat", "nested", "declared", "no columns"],
+    "schema", [FLAT, NESTED, DECLARED, {}], ids=["flat", "nested", "declared", "no columns"]
 )
-def test_fast_and_plain_path_equal_the_exact_path(
-    spark: SparkSession, schema: Schema, digits: int
-) -> None:
+def test_fast_and_plain_path_equal_the_exact_path(spark: SparkSession, schema: Schema) -> None:
     lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
     lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
-    rows = parse_on_all_paths(spark, lines, schema, digits=digits).cache()
+    rows = parse_on_all_paths(spark, lines, schema).cache()
     decimals = {"x": f"{CONVERTED}x"} if schema is DECLARED else {}
     values = {**VALUE, **decimals}
     # Spark compares no maps.
@@ -186,17 +180,6 @@ def test_lines_of_the_layout_take_the_fast_path(spark: SparkSession, lines: list
         assert (
             json.loads(row._more or "{}") == unknown == json.loads(row.exact._rescued_data or "{}")
         )
-
-
-@pytest.mark.usefixtures("interpreted")
-def test_nanoseconds_take_the_fast_path(spark: SparkSession) -> None:
-    """As Docker and .NET write them."""
-    schema = {"log": "string", "stream": "string", "time": "timestamp"}
-    line = r'{{"log": "GET /x/{0} 200\n", "stream": "stdout", "time": "2026-05-01T10:00:00.{0}Z"}}'
-    lines = [line.format(digits) for digits in ("347712782", "2234302", "161973")]
-    layout = LineLayout.from_lines(lines, {**schema, "_full_times": "string"})
-    rows = parse_on_all_paths(spark, lines, schema, layout, NANOSECONDS)
-    assert [row._is_same for row in rows.collect()] == [True] * 3
 
 
 @pytest.mark.usefixtures("interpreted")

@@ -17,13 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from medallion.ingest.parsing.parse import parse_lines
-from medallion.ingest.parsing.times import (
-    NANOSECONDS,
-    full_times_column,
-    is_timestamp_string,
-    needs_full_times,
-    needs_full_times_sql,
-)
+from medallion.ingest.parsing.times import NANOSECONDS, is_timestamp_string
 
 NOON = timegm((2018, 3, 2, 10, 2, 33)) * 1_000_000
 MIDNIGHT = NOON - (10 * 3600 + 2 * 60 + 33) * 1_000_000
@@ -180,9 +174,6 @@ def test_is_timestamp_string_accepts_valid_strings() -> None:
     } == out_of_range | wrong_offset
 
 
-WITH_FULL_TIMES = {**SCHEMA, "_full_times": "string"}
-
-
 def random_times(count: int = 600) -> dict[str, tuple[int, str]]:
     """Return times with 0 to 9 digits of a second.
 
@@ -213,57 +204,18 @@ def random_times(count: int = 600) -> dict[str, tuple[int, str]]:
     return times
 
 
-def test_nanoseconds_are_truncated_to_microseconds(spark: SparkSession) -> None:
-    """On every path, also before 1970; the full time is in `_full_times` and not rescued."""
+def test_microseconds_are_read_and_nanoseconds_rescued(spark: SparkSession) -> None:
+    """On every path, also before 1970."""
     times = random_times()
     shapes = {shape: [shape.format(json.dumps(text)) for text in times] for shape in SHAPES}
     lines = [line for shape_lines in shapes.values() for line in shape_lines]
-    both = "struct(unix_micros(coalesce(ts, at.since[0])), _full_times)"
-    results = read(spark, lines, both, WITH_FULL_TIMES)
-    for shape, shape_lines in shapes.items():
-        for line, (text, (micros, nanos)) in zip(shape_lines, times.items(), strict=True):
-            (value_read, full), rescued = results[line]
-            if "at" in shape and nanos:  # nested times are rescued
-                assert (value_read, rescued) == (None, json.loads(line)), line
-                continue
-            assert value_read == micros, line
-            assert json.loads(full or "null") == ({"ts": text} if nanos else None), line
-            assert rescued == {name: 0 for name in ("new",) if name in line}, line
+    results = read(spark, lines, "unix_micros(coalesce(ts, at.since[0]))", SCHEMA)
+    for shape_lines in shapes.values():
+        for line, (micros, nanos) in zip(shape_lines, times.values(), strict=True):
+            new = {name: 0 for name in ("new",) if name in line}
+            expected = (None, json.loads(line)) if nanos else (micros, new)
+            assert results[line] == expected, line
     assert {bool(nanos) for _, nanos in times.values()} == {True, False}
-
-
-def test_nanoseconds_are_rescued_without_full_times(spark: SparkSession) -> None:
-    """Rescued data shows whether `_full_times` would keep them."""
-    invalid = ["2026-05-01T10:00:00.1234567891Z", "2026-05-01T25:00:00.1234567Z", "x.1234567"]
-    times_in_lines = {**{text: bool(nanos) for text, (_, nanos) in random_times(100).items()}}
-    times_in_lines |= dict.fromkeys(invalid, False) | {" 2026-05-01 10:00:00.1234567 ": True}
-    lines = {json.dumps({"ts": text, "day": text, "other": text}): text for text in times_in_lines}
-    results = read(spark, list(lines), "ts", SCHEMA)
-    rescued_rows = spark.createDataFrame(
-        [(json.dumps(rescued),) for _, rescued in results.values()], ["f"]
-    )
-    rescued_rows = rescued_rows.withColumnRenamed("f", "_rescued_data")
-    is_missing_by_sql = [
-        row[0] for row in rescued_rows.select(F.expr(needs_full_times_sql(SCHEMA))).collect()
-    ]
-    for (line, (_, rescued)), is_missing in zip(results.items(), is_missing_by_sql, strict=True):
-        expected = times_in_lines[lines[line]]
-        assert ("ts" in rescued) == (expected or lines[line] in invalid), line
-        assert needs_full_times(json.dumps(rescued), SCHEMA) == is_missing == expected, line
-        assert full_times_column([line], SCHEMA) == ({"_full_times": "string"} if expected else {})
-        assert full_times_column([line], WITH_FULL_TIMES) == {}
-    assert not needs_full_times("[1]", SCHEMA)
-    assert not needs_full_times("{", SCHEMA)
-
-
-def test_field_named_full_times_is_rescued(spark: SparkSession) -> None:
-    time = "2026-05-01T10:00:00.1234567Z"
-    lines = [json.dumps({"_full_times": "mine", "ts": text}) for text in (time, time[:26] + "Z")]
-    results = read(spark, lines, "_full_times", WITH_FULL_TIMES)
-    field = {"_full_times": "mine"}
-    assert results == {lines[0]: (json.dumps({"ts": time}, separators=(",", ":")), field)} | {
-        lines[1]: (None, field)
-    }
 
 
 def test_is_timestamp_string_counts_digits_like_parsing() -> None:

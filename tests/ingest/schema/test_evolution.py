@@ -402,14 +402,13 @@ def test_infer_columns_of_real_systems(lakehouse: Lakehouse) -> None:
     schema, _ = infer(lakehouse, [SERILOG, DOCKER], set())
     assert schema.columns == {
         "code": "string",
-        "@t": "timestamp",
+        "@t": "string",
         "@mt": "string",
         "Elapsed": "double",
         "@i": "string",
         "log": "string",
         "stream": "string",
-        "time": "timestamp",
-        "_full_times": "string",
+        "time": "string",
     }
     assert schema.names == {}
 

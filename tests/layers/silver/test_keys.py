@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from medallion.ingest.schema import registry
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import keys
-from medallion.layers.silver.keys import with_time_digits
-from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from tests.support.lakehouse import Lakehouse, activity_source
+from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {
     "silver": {"event_at": "time", "stream": "stream", "log": "trim(log)"},
@@ -39,7 +35,6 @@ DOCKER = [
     '{"log": "GET /x/8 200\\n", "stream": "stdout", "time": "2024-05-01T10:04:56.101071364Z"}',
     '{"log": "GET /x/9 200\\n", "stream": "stdout", "time": "2024-05-01T10:05:33.392655486Z"}',
 ]
-DIGITS = ["069", "156", "364", "486", "499", "553", "572", "782", "868", "922"]
 
 
 def line(time: str) -> str:
@@ -48,133 +43,25 @@ def line(time: str) -> str:
     return json.dumps(fields)
 
 
-def configure(lakehouse: Lakehouse, folder: Path, **more: Any) -> None:
-    lakehouse.configure(folder, {"sources": {"docker": {**SOURCE, **more}}, "gold": {}})
-
-
-def learn_full_times(lakehouse: Lakehouse) -> None:
-    """Add `_full_times` to the schema, as a batch with such times does."""
-    folder = lakehouse.config.layout.schemas("docker")
-    registry.add_version(folder, {"_full_times": "string"}, "of a test")
-
-
-@pytest.mark.usefixtures("production_streams")
-def test_time_digits_distinguish_rows(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """Both rows are in silver; exact repeats are duplicates, also late or in later runs."""
-    configure(lakehouse, tmp_path)
-    nanoseconds = [line("10:03:00.12345671"), line("10:03:00.12345672"), line("10:03:00.123456710")]
-    on_time = [line("14:00:00"), line("14:00:00.000000000")]
-    lakehouse.land("docker", "1.json", *DOCKER, *nanoseconds, *on_time)
-    lakehouse.fill("bronze", "silver")  # this moves the watermark to 13:00
-    balance = run_audit(lakehouse.config).balances["docker"]
-    assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (15, 13, 2)
-    assert balance.quarantined_rows == 0
-    bronze = lakehouse.rows("bronze.docker", "time", "_full_times", "_rescued_data")
-    times = [json.loads(text)["time"] for text in (*DOCKER, *nanoseconds)]
-    expected = [(f"{t[:10]} {t[11:26]}", json.dumps({"time": t}).replace(" ", "")) for t in times]
-    plain = [("2024-05-01 14:00:00", None)] * 2
-    assert bronze == sorted(((*row, None) for row in (*expected, *plain)), key=repr)
-    silver = dict(lakehouse.rows("silver.docker", "_time_digits", "event_at"))
-    assert sorted(silver) == sorted([*DIGITS, "71", "72", ""])
-    assert silver["71"] == silver["72"] == "2024-05-01 10:03:00.123456"
-    # A suite names the configured keys only.
-    flow = lakehouse.pipeline().flow("silver.docker")
-    assert flow.validation_input(None).key == SOURCE["keys"]
-
-    second_file = [
-        nanoseconds[0],
-        line("10:03:00.12345674"),
-        line("10:03:00.123456740"),
-        on_time[0],
-        line("14:00:00.0000001"),
-    ]
-    lakehouse.land("docker", "2.json", *second_file)
+def test_nanoseconds_are_strings_that_can_be_keys(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """A timestamp ends at the microsecond; the string beside it tells the rows apart."""
+    source = {**SOURCE, "silver": {**SOURCE["silver"], "time": "time"}}
+    by_text = {**source, "keys": [*SOURCE["keys"], "time"]}
+    sources = {"docker": source, "exact": by_text}
+    lakehouse.configure(tmp_path, {"sources": sources, "gold": {}})
+    nanoseconds = [line(f"10:03:00.{digits}") for digits in ("12345671", "12345672", "12345671")]
+    for name in sources:
+        lakehouse.land(name, "1.json", *DOCKER, *nanoseconds)
     lakehouse.fill("bronze", "silver")
-    assert [digits for digits, _ in lakehouse.rows("silver.docker", "_time_digits", "log")] == (
-        sorted([*DIGITS, "71", "72", "74", "", "1"])
-    )
-    audit = run_audit(lakehouse.config, everything=True)
-    assert (audit.findings, audit.notes) == ((), ())
-    balance = audit.balances["docker"]
-    assert (balance.silver_rows, balance.late_rows, balance.duplicate_rows) == (15, 1, 5)
-
-
-def test_time_digits_are_quarantined_without_the_key(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """A refresh ingests them; without quarantine they would be duplicates of each other."""
-    configure(lakehouse, tmp_path)
-    lakehouse.land("docker", "1.json", line("10:00:00.123456"), line("10:00:01"))
-    lakehouse.fill("bronze", "silver")
-    learn_full_times(lakehouse)
-    rows = [line(f"10:00:00.{digits}") for digits in ("1234567", "1234568", "1234568", "5")]
-    lakehouse.land("docker", "2.json", *rows)
-    messages: list[str] = []
-    pipeline = lakehouse.pipeline(messages.append)
-    pipeline.run("bronze")
-    pipeline.run("silver")
-    assert len(lakehouse.rows("silver.docker")) == 3
-    quarantined = lakehouse.rows("quarantine.docker", "time", "_failed_rules")
-    assert quarantined == [("2024-05-01 10:00:00.123456", ["time_digits"])] * 3
-    assert [text for text in messages if "medallion refresh silver.docker" in text] == [
-        "  silver.docker: rows whose times differ only beyond the microsecond go to quarantine "
-        "(time_digits); medallion refresh silver.docker ingests them"
-    ]
-    assert run_audit(lakehouse.config).is_balanced
-
-    refresh_table(pipeline, "silver.docker")
-    assert lakehouse.rows("silver.docker", "event_at", "_time_digits") == [
-        ("2024-05-01 10:00:00.123456", ""),
-        ("2024-05-01 10:00:00.123456", "7"),
-        ("2024-05-01 10:00:00.123456", "8"),
-        ("2024-05-01 10:00:00.5", ""),
-        ("2024-05-01 10:00:01", ""),
-    ]
-    assert lakehouse.rows("quarantine.docker") == []
-
-
-def test_time_digits_key_is_added_to_an_empty_table(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """The table is created before the first file if the columns are declared."""
-    configure(
-        lakehouse, tmp_path, schema={"time": "timestamp", "stream": "string", "log": "string"}
-    )
-    lakehouse.fill("bronze", "silver")
-    assert lakehouse.rows("silver.docker") == []
-    learn_full_times(lakehouse)
-    lakehouse.land("docker", "1.json", *DOCKER)
-    lakehouse.fill("bronze", "silver")
-    assert [row[0] for row in lakehouse.rows("silver.docker", "_time_digits")] == DIGITS
-    assert run_audit(lakehouse.config).is_balanced
-
-
-@pytest.mark.parametrize(
-    ("keys", "digits"),
-    [
-        ({"event_at": "coalesce(ts, Time)", "id": "id"}, ["8", "8,7", ",7", ""]),
-        ({"event_at": "time"}, ["8", "8", ""]),
-        ({"event_at": "date_trunc('second', time)", "other": "md5(concat(id, ts))"}, ["7", ""]),
-        ({"event_at": "date_trunc('second', time)", "day": "cast(ts as date)"}, None),
-        ({"event_at": "to_timestamp(id)"}, None),
-    ],
-)
-def test_time_digits_cover_times_in_keys(
-    spark: SparkSession, lakehouse: Lakehouse, keys: dict[str, str], digits: list[str] | None
-) -> None:
-    full_times = ['{"time":"00.1234568"}', '{"ts":"00.123456700","time":"01.12345680Z"}', None]
-    full_times.append('{"ts":"00.1234567"}')
-    bronze = spark.createDataFrame(
-        [(None, None, "a", text) for text in full_times],
-        "ts timestamp, time timestamp, id string, _full_times string",
-    )
-    source = activity_source(silver=keys, keys=tuple(keys), event_time="event_at")
-    extended, rule = with_time_digits(lakehouse.config, source, bronze)
-    assert rule == {}
-    if digits is None:
-        assert extended == source
-        return
-    assert extended.keys == (*keys, "_time_digits")
-    rows = bronze.select(F.expr(extended.silver["_time_digits"]).alias("digits")).distinct()
-    assert sorted(row.digits for row in rows.collect()) == sorted(set(digits))
-    bronze_without_digits = bronze.drop("_full_times")
-    assert with_time_digits(lakehouse.config, source, bronze_without_digits) == (source, {})
+    written = sorted(json.loads(text)["time"] for text in (*DOCKER, *nanoseconds))
+    balances = run_audit(lakehouse.config).balances
+    for name, rows in (("docker", 11), ("exact", 12)):
+        bronze = lakehouse.rows(f"bronze.{name}", "time", "_rescued_data")
+        assert bronze == [(time, None) for time in written]
+        balance = balances[name]
+        assert (balance.silver_rows, balance.duplicate_rows) == (rows, 13 - rows)
+    silver = lakehouse.rows("silver.exact", "event_at", "time")
+    assert silver == [(f"{t[:10]} {t[11:26]}", t) for t in sorted({*written})]
 
 
 KEYS = ("at", "copies")  # a column may have the name of a count

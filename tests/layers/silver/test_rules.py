@@ -13,7 +13,7 @@ from tests.support.lakehouse import activity_source
 CDC = CdcConfig("seq", "op = 'd'", None, None, 1, False, Duration.parse("30 days"))
 BRONZE = "ID long, seq long, op string, name string, plan string"
 FOR_DELETES = ["bad_key", "malformed_line", "null_key", "null_sequence", "order"]
-FOR_DELETES += ["rescued_ID", "rescued_seq", "time_digits"]
+FOR_DELETES += ["rescued_ID", "rescued_seq"]
 OWN = {
     "late": "admit",
     "bronze": {"malformed_line": "_corrupt_record is not null", "no_plan": "plan is null"},

@@ -171,7 +171,7 @@ def test_event_time_of_another_type_is_refused(
         rules.refuse_unusable_event_time(config, source, bronze)
 
 
-@pytest.mark.parametrize(("layer", "reserved"), [("bronze", "late"), ("silver", "time_digits")])
+@pytest.mark.parametrize(("layer", "reserved"), [("bronze", "late"), ("silver", "late")])
 def test_reserved_rule_names_are_refused(tmp_path: Path, layer: str, reserved: str) -> None:
     """The audit treats the keys of such quarantined rows as occupied."""
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")

@@ -7,7 +7,7 @@ They are for top-level fields. Spark parses such types within structs, arrays an
 from collections.abc import Mapping
 
 from medallion.ingest.parsing.json_text import parsed_field
-from medallion.ingest.parsing.times import MICROSECONDS, TIME_TYPES, is_time_format, plain_time
+from medallion.ingest.parsing.times import TIME_TYPES, is_time_format, plain_time
 from medallion.storage.table_specs import quote_identifier
 
 # Prefix of columns with a converted value, null if its string does not fit. Those of times and
@@ -39,16 +39,15 @@ def converted_column(name: str) -> str:
     return quote_identifier(CONVERTED + name)
 
 
-def converted_value(string: str, dtype: str, digits: int = MICROSECONDS) -> str:
+def converted_value(string: str, dtype: str) -> str:
     """Return SQL for the value of a `_converted_` column.
 
     Args:
         string: SQL of the string of a field of the line `value`.
         dtype: `timestamp`, `date`, a time format or a decimal.
-        digits: the maximum digits of fractional seconds.
     """
     is_exact = is_decimal(dtype)
-    return decimal_from_string(string, dtype) if is_exact else plain_time(string, dtype, digits)
+    return decimal_from_string(string, dtype) if is_exact else plain_time(string, dtype)
 
 
 def values_fit(columns: Mapping[str, str]) -> str:

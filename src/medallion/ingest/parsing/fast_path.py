@@ -22,7 +22,7 @@ from medallion.ingest.parsing.converted import (
 )
 from medallion.ingest.parsing.json_text import IS_VALID_TEXT, parsed_field, parsed_struct
 from medallion.ingest.parsing.nested import has_unique_keys, is_nested_type
-from medallion.ingest.parsing.times import MICROSECONDS, TIME_TYPES, line_fields
+from medallion.ingest.parsing.times import TIME_TYPES
 from medallion.storage.table_specs import string_literal
 
 # Columns of the result: see `fast_path`.
@@ -58,7 +58,6 @@ class LineLayout:
             lines: a few lines of a batch.
             schema: the known columns with Spark types.
         """
-        schema = line_fields(schema)
         order: list[str] = []
         quotes: dict[str, str] = {}
         used = set(map(fold_case, schema))
@@ -95,16 +94,13 @@ def _merge(order: list[str], names: Sequence[str]) -> None:
         at = order.index(name) + 1
 
 
-def fast_path(
-    lines: DataFrame, schema: Mapping[str, str], layout: LineLayout, digits: int = MICROSECONDS
-) -> DataFrame:
+def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: LineLayout) -> DataFrame:
     """Parse lines, and mark those whose columns hold exactly the values of the line.
 
     Args:
         lines: rows with `value`, a line of text.
         schema: columns with Spark types.
         layout: the layout of most lines.
-        digits: the maximum digits of fractional seconds.
 
     Returns:
         The columns of `lines`; `_parsed`, a struct of the columns, converted types as strings, and
@@ -127,7 +123,7 @@ def fast_path(
     }
     fields = {**as_strings(schema), **dict.fromkeys(layout.quotes, "string")}
     values = (
-        F.expr(converted_value(parsed_field(name), dtype, digits)).alias(CONVERTED + name)
+        F.expr(converted_value(parsed_field(name), dtype)).alias(CONVERTED + name)
         for name, dtype in converted.items()
     )
     rows = lines.withColumn("_parsed", F.expr(parsed_struct(fields))).select("*", *values)

@@ -15,14 +15,8 @@ from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_p
 from medallion.ingest.parsing.json_text import parsed_field, parsed_struct, with_variables
 from medallion.ingest.parsing.names import rename_fields
 from medallion.ingest.parsing.slow_paths import exact_path, path_type, plain_path
-from medallion.ingest.parsing.times import (
-    full_time,
-    full_times_json,
-    line_fields,
-    max_fraction_digits,
-)
 from medallion.ingest.parsing.typed import has_typed_columns, parse_typed_rows
-from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED
+from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED
 
 # A column with text that is corrupt in the source's format, even if it looks like JSON.
 NOT_JSON = "_no_json"
@@ -46,8 +40,7 @@ def parse_lines(
     Args:
         lines: `value` (the line), the columns of its origin, and maybe `_no_json`, which goes to
             `_corrupt_record` unchanged. Or rows of typed files: see `parse_typed_rows`.
-        schema: bronze's own columns with Spark types. If it has `_full_times`, times may have
-            nanoseconds: `_full_times` has those that their columns truncate.
+        schema: bronze's own columns with Spark types.
         layout: the layout of most lines, for speed; by default the columns in order. It also
             decides whether `_rescued_data` has only the unknown fields of a line, or all fields.
         fields: the fields of the columns in the same order, if some have other names, at any depth,
@@ -62,12 +55,12 @@ def parse_lines(
     if has_typed_columns(lines):
         return parse_typed_rows(lines, schema, fields)
     origin = [name for name in lines.columns if name not in ("value", NOT_JSON)]
-    fields, digits = line_fields(fields or schema), max_fraction_digits(schema)
+    fields = fields or schema
     layout = layout or LineLayout.from_lines((), fields)
-    rows = fast_path(lines, fields, layout, digits)
+    rows = fast_path(lines, fields, layout)
     # The slow paths get only the lines that need them.
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
-    other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
+    other = f"coalesce({plain_path(fields)}, {exact_path(fields)})"
     if layout.quotes:  # the layout's unknown fields must not change the result
         steps = {"_parsed": parsed_struct(as_strings(fields))}
         other = with_variables(steps, other, path_type(fields))
@@ -86,18 +79,15 @@ def parse_lines(
 
 
 def _column_values(schema: Mapping[str, str], fields: Mapping[str, str]) -> dict[str, str]:
-    """Return SQL for the value of each column, and of `_full_times`, from the paths' results.
+    """Return SQL for the value of each column from the paths' results.
 
     Args:
         schema: columns with Spark types.
         fields: their fields in the same order, with the types that the paths parse.
     """
-    columns, full_times, converted = {}, {}, converted_columns(fields)
-    for (name, dtype), column in zip(fields.items(), line_fields(schema), strict=True):
+    columns, converted = {}, converted_columns(fields)
+    for (name, dtype), column in zip(fields.items(), schema, strict=True):
         value = converted_column(name) if name in converted else parsed_field(name)
         value = f"case when {IS_SAME} then {value} else {parsed_field(name, '_other')} end"
         columns[column] = rename_fields(value, dtype, schema[column])
-        if dtype in ("timestamp", "timestamp_nanos"):  # rescued times have no value
-            full = full_time(parsed_field(name), dtype)
-            full_times[column] = f"case when {value} is not null then {full} end"
-    return {**columns, FULL_TIMES: full_times_json(full_times)}
+    return columns

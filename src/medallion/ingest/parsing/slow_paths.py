@@ -39,7 +39,7 @@ from medallion.ingest.parsing.nested import (
     is_rounded,
     loses_value,
 )
-from medallion.ingest.parsing.times import MICROSECONDS, TIME_TYPES, column_type, is_not_timestamp
+from medallion.ingest.parsing.times import TIME_TYPES, column_type, is_not_timestamp
 from medallion.storage.table_specs import (
     CORRUPT,
     RESCUED,
@@ -200,12 +200,11 @@ def _respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
+def exact_path(schema: Mapping[str, str]) -> str:
     """Return SQL for the bronze row of any line.
 
     Args:
         schema: columns with their Spark types.
-        digits: the maximum digits of fractional seconds in columns that are not nested.
 
     Returns:
         An expression over `value`, the line, and the results of the fast path, `_parsed` and
@@ -241,7 +240,7 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
     last = {
         "_members": "if(_respelled is null, _members, cast(_variant as map<string, variant>))",
         "_times": f"case when {has_unread} then {parsed_struct(times)} end",
-        "_changed": _changed_columns(typed, schema, digits),
+        "_changed": _changed_columns(typed, schema),
         "_complete": _complete_columns(typed, schema),
         "_fields": _incomplete_fields(schema),
         "_kept": _rescued_json(schema),
@@ -307,7 +306,7 @@ def _complete_columns(typed: Mapping[str, str], schema: Mapping[str, str]) -> st
     return f"array_except(array_compact(array({', '.join(names)})), _changed)"
 
 
-def _changed_columns(typed: Mapping[str, str], schema: Mapping[str, str], digits: int) -> str:
+def _changed_columns(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     """Return SQL for the names of the columns whose value differs from the line's."""
     names = []
     for name, dtype in schema.items():
@@ -317,7 +316,7 @@ def _changed_columns(typed: Mapping[str, str], schema: Mapping[str, str], digits
         elif dtype == "string":
             test = is_rounded(exact, typed[name])
         elif dtype == "timestamp":
-            test = is_not_timestamp(parsed_field(name), typed[name], digits)
+            test = is_not_timestamp(parsed_field(name), typed[name])
         else:
             test = is_changed(parsed_field(name), typed[name], dtype)
         if test and dtype in TIME_TYPES:

@@ -3,21 +3,15 @@
 Valid times are in the years 1 to 9999 and have at most microseconds. Others are rescued: Spark
 would truncate digits, and read a number as days or a month as a time; other readers of the tables
 cannot show every year.
-
-If the schema has the column `_full_times`, top-level times may have nanoseconds: their column has
-the time truncated to the microsecond, and `_full_times` the complete one as a string.
 """
 
 import re
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from medallion.config.values import TIME_UNITS
-from medallion.ingest.parsing.json_text import json_field
-from medallion.storage.table_specs import FULL_TIMES, RESCUED, string_literal
-from medallion.storage.text import json_object
+from medallion.storage.table_specs import string_literal
 
 TIME_TYPES = ("timestamp", "date")
 # Declared types of epoch times, with their digits of fractional seconds.
@@ -25,16 +19,12 @@ EPOCH_DIGITS = {f"timestamp_{unit}": digits for unit, digits in TIME_UNITS.items
 # Spark's own formats drop microseconds.
 _LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 EXACT_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _LOCAL_TIME}
-_SECONDS = "\"yyyy-MM-dd'T'HH:mm:ss\""
-# Digits of fractional seconds in a timestamp, and in `_full_times`.
-MICROSECONDS, NANOSECONDS = 6, 9
+_MICROSECONDS, NANOSECONDS = 6, 9  # digits of fractional seconds
 _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _COMPLETE_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = "[0-9]{1,2}(:[0-9]{1,2}){0,2}"
 # Zone names are excluded as ambiguous: Java reads BST as the time in Dhaka.
 _ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
-# A time with digits beyond the microsecond.
-_BEYOND_MICROS = f"[.][0-9]{{{MICROSECONDS}}}[0-9]*[1-9]"
 _FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 # Escaped digits or signs occur only in strings, and a search for quoted digits misses them.
@@ -48,16 +38,6 @@ def _time_pattern(digits: int) -> str:
     fraction = f"[.][0-9]{{0,{digits}}}0*"
     clock = f"[0-9]{{1,2}}(:[0-9]{{1,2}}(:[0-9]{{1,2}}({fraction})?)?)?"
     return f"{_DAY}([T ]({clock}{_ZONE})?)?"
-
-
-def line_fields(schema: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of a schema that are fields of a line: all but `_full_times`."""
-    return {name: dtype for name, dtype in schema.items() if name != FULL_TIMES}
-
-
-def max_fraction_digits(schema: Mapping[str, str]) -> int:
-    """Return the maximum digits of fractional seconds in rows of this schema."""
-    return NANOSECONDS if FULL_TIMES in schema else MICROSECONDS
 
 
 def is_time_format(dtype: str) -> bool:
@@ -89,32 +69,17 @@ def timestamp_from_format(string: str, dtype: str) -> str:
 def _epoch_micros(string: str, digits: int) -> str:
     """Return SQL for microseconds since 1970; `string` counts units of 10^-digits seconds."""
     number = f"try_cast({string} as decimal(30, 9))"
-    if digits > MICROSECONDS:
-        return f"floor({number} / {10 ** (digits - MICROSECONDS)})"
-    return f"round({number} * {10 ** (MICROSECONDS - digits)})"
+    if digits > _MICROSECONDS:
+        return f"floor({number} / {10 ** (digits - _MICROSECONDS)})"
+    return f"round({number} * {10 ** (_MICROSECONDS - digits)})"
 
 
-def full_time(string: str, dtype: str) -> str:
-    """Return SQL for a time's string in `_full_times`; epoch nanoseconds are formatted.
-
-    Args:
-        string: SQL of the value as a string.
-        dtype: `timestamp` or `timestamp_nanos`.
-    """
-    if dtype == "timestamp":
-        return string
-    seconds = f"date_format({timestamp_from_format(string, 'timestamp_nanos')}, {_SECONDS})"
-    nanos = f"lpad(cast(pmod(try_cast({string} as decimal(30, 0)), 1000000000) as string), 9, '0')"
-    return f"concat({seconds}, '.', {nanos}, 'Z')"
-
-
-def plain_time(string: str, dtype: str, digits: int = MICROSECONDS) -> str:
+def plain_time(string: str, dtype: str) -> str:
     """Return SQL for a time from its string, null if it is not of the most common form.
 
     Args:
         string: SQL of the string of a field of the line `value`.
         dtype: `timestamp`, `date` or a time format.
-        digits: the maximum digits of fractional seconds; Spark truncates to the microsecond.
     """
     if is_time_format(dtype):
         return timestamp_from_format(string, dtype)
@@ -126,7 +91,7 @@ def plain_time(string: str, dtype: str, digits: int = MICROSECONDS) -> str:
     # A pattern for the complete string would take half as long as parsing it. Spark also accepts
     # months such as 2018-03, and trims line ends.
     has_date = f"instr({string}, '-') = 5 and locate('-', {string}, 6) = 8"
-    end = f"([.][0-9]{{0,{digits}}})?(Z|[+-][0-9]*(:[0-9]*)?)?"  # what follows the seconds
+    end = f"([.][0-9]{{0,{_MICROSECONDS}}})?(Z|[+-][0-9]*(:[0-9]*)?)?"  # what follows the seconds
     has_end = rf"substr({string}, 19) rlike r'^([0-9]{end})?\z'"
     has_end += rf" and (octet_length({string}) > 19 or {string} rlike r'[0-9]Z?\z')"
     # A number is seconds; the same digits in quotes would be a year.
@@ -138,7 +103,7 @@ def plain_time(string: str, dtype: str, digits: int = MICROSECONDS) -> str:
     )
 
 
-def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
+def is_not_timestamp(json: str, typed: str) -> str:
     """Return SQL that tests whether Spark's timestamp differs from its string or is out of range.
 
     Spark overflows for large numbers of seconds, and reads a few digits in quotes as a year; only
@@ -147,7 +112,6 @@ def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
     Args:
         json: SQL of the string of a field of the line `value`.
         typed: SQL of the timestamp that Spark parsed.
-        digits: the maximum digits of fractional seconds.
     """
     is_quoted = (
         f"length({json}) < 8 and (contains(value, concat('\"', {json}, '\"')) or {_ESCAPED})"
@@ -155,7 +119,7 @@ def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
     is_outside = f"not try_cast({json} as bigint) between {_FIRST_SECOND} and {_LAST_SECOND}"
     return (
         rf"case when {json} rlike r'^-?[0-9]{{1,12}}\z' then {is_quoted} or {is_outside}"
-        rf" else not trim({json}) rlike r'^{_time_pattern(digits)}\z'"
+        rf" else not trim({json}) rlike r'^{_time_pattern(_MICROSECONDS)}\z'"
         f" or not {typed} {_IN_RANGE} end"
     )
 
@@ -168,72 +132,12 @@ def is_not_date(json: str, typed: str) -> str:
     return rf"(not trim({json}) rlike r'^{_DAY}\z' or {typed} < date'0001-01-01')"
 
 
-def full_times_json(strings: Mapping[str, str]) -> str:
-    """Return SQL for the times with digits beyond the microsecond as a JSON object, or null.
-
-    Args:
-        strings: SQL of the string of each time by column; null if the column has no time.
-    """
-    members = (
-        f"case when {string} rlike r'{_BEYOND_MICROS}'"
-        f" then concat('\"{name}\":\"', {string}, '\"') end"
-        for name, string in strings.items()
-    )
-    return f"nullif(concat('{{', concat_ws(',', {', '.join(members) or 'null'}), '}}'), '{{}}')"
-
-
-def digits_beyond_micros(column: str) -> str:
-    """Return SQL for the digits beyond the microsecond of a column in `_full_times`.
-
-    Trailing zeros are removed; '' if there are none.
-    """
-    time = rf"\"\Q{column}\E\":\"[^\".]*[.][0-9]{{{MICROSECONDS}}}([0-9]*[1-9])"
-    return f"coalesce(regexp_extract({FULL_TIMES}, r'{time}', 1), '')"
-
-
-def needs_full_times(fields: str, columns: Mapping[str, str]) -> bool:
-    """Return whether a row has valid times with 7 to 9 fractional digits.
-
-    Args:
-        fields: a JSON object: a line, or its rescued data.
-        columns: the columns of its schema, without `_full_times`.
-    """
-    row = json_object(fields) or {}
-    values = (row.get(name) for name, dtype in columns.items() if dtype == "timestamp")
-    strings = [value.strip(" ") for value in values if isinstance(value, str)]
-    return any(is_timestamp_string(s, NANOSECONDS) and not is_timestamp_string(s) for s in strings)
-
-
-def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the column `_full_times`, if one of these rows needs it and the schema lacks it.
-
-    Args:
-        rows: JSON objects, as for `needs_full_times`.
-        columns: the columns of the schema.
-    """
-    is_needed = FULL_TIMES not in columns and any(needs_full_times(row, columns) for row in rows)
-    return {FULL_TIMES: "string"} if is_needed else {}
-
-
-def needs_full_times_sql(columns: Mapping[str, str]) -> str:
-    """Return SQL for `needs_full_times` over the column `_rescued_data`."""
-    tests = ["false"]
-    for name, dtype in columns.items():
-        if dtype == "timestamp":
-            string = f"trim({json_field(RESCUED, name)})"
-            is_time = rf"{string} rlike r'^{_time_pattern(NANOSECONDS)}\z'"
-            has_nanos = f"{string} rlike r'{_BEYOND_MICROS}'"
-            is_valid = f"try_cast({string} as timestamp) {_IN_RANGE}"
-            tests.append(f"({is_time} and {has_nanos} and {is_valid})")
-    return f"coalesce({' or '.join(tests)}, false)"
-
-
-def is_inferred_time(string: str, digits: int = MICROSECONDS) -> bool:
+def is_inferred_time(string: str, digits: int = _MICROSECONDS) -> bool:
     """Return whether a string is a time by which a type is inferred: its date has all digits."""
     return bool(_COMPLETE_DAY.match(string)) and is_timestamp_string(string, digits)
 
 
-def is_timestamp_string(string: str, digits: int = MICROSECONDS) -> bool:
+def is_timestamp_string(string: str, digits: int = _MICROSECONDS) -> bool:
     """Return whether a string is a date, or a time with at most this many fractional digits."""
     start = re.match(f"{_DAY}([T ]{_CLOCK})?", string)
     if not start or not re.fullmatch(_time_pattern(digits), string):
@@ -255,7 +159,7 @@ def is_in_time_range(value: str, dtype: str) -> str:
 def time_from_string(string: str, dtype: str) -> str:
     """Return SQL for the `timestamp` or `date` that a string represents exactly, or null."""
     time = f"try_cast({string} as {dtype})"
-    pattern = _DAY if dtype == "date" else _time_pattern(MICROSECONDS)
+    pattern = _DAY if dtype == "date" else _time_pattern(_MICROSECONDS)
     is_exact = rf"trim({string}) rlike r'^{pattern}\z' and {is_in_time_range(time, dtype)}"
     return f"case when {is_exact} then {time} end"
 

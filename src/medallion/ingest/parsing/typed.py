@@ -20,7 +20,6 @@ from medallion.ingest.parsing.names import rename_fields
 from medallion.spark.plans import contains_type, inner_types, type_ddl
 from medallion.storage.table_specs import (
     CORRUPT,
-    FULL_TIMES,
     INGESTED_AT,
     RESCUED,
     quote_identifier,
@@ -119,9 +118,6 @@ def parse_typed_rows(
                 fitting, misfit = _fit(value, column.read, T.DataType.fromDDL(dtypes[name]))
             fitting = f"case when ({misfit}) is not true then {fitting} end"
             values[name].append(rename_fields(fitting, dtypes[name], schema[name]))
-            if dtypes[name] == "timestamp_nanos" and FULL_TIMES in schema:
-                full = {name: times.full_time(f"cast({value} as string)", "timestamp_nanos")}
-                values[FULL_TIMES].append(times.full_times_json(full))
         else:
             misfit = f"{value} is not null"
         if misfit != _NEVER:

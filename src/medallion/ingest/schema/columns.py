@@ -20,7 +20,6 @@ from medallion.spark.plans import inner_types, type_ddl
 from medallion.storage.table_specs import (
     FAILED_RULES,
     FILE_ORIGIN_COLUMNS,
-    FULL_TIMES,
     RESCUED,
     TECHNICAL_COLUMNS,
     column_name,
@@ -39,7 +38,6 @@ _STORED_AS_IS = (T.BooleanType, T.NumericType, T.BinaryType, T.DateType, T.Times
 _RESERVED = {
     *TECHNICAL_COLUMNS,
     FAILED_RULES,
-    FULL_TIMES,
     "_conflict",
     "_metadata",  # of Spark's file sources
     "_change_type",  # of Delta's change data feed, like the next two
@@ -108,8 +106,6 @@ def declared_columns(source: SourceConfig) -> DeclaredColumns:
         )
     declared = {column: fields[name] for column, name in zip(columns, types, strict=True)}
     formats = {column: ddl for column, ddl in declared.items() if is_time_format(ddl)}
-    if "timestamp_nanos" in formats.values():  # for the digits beyond the microsecond
-        columns[FULL_TIMES] = "string"
     return DeclaredColumns(key, columns, namer.names, formats, hints)
 
 

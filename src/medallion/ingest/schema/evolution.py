@@ -16,7 +16,6 @@ from medallion.errors import ConfigError
 from medallion.ingest.parsing.names import ColumnNamer, field_types, with_comments
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.ingest.parsing.partitions import infer_partition_types
-from medallion.ingest.parsing.times import full_times_column, needs_full_times_sql
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.columns import (
     MAX_COLUMNS,
@@ -41,7 +40,6 @@ from medallion.spark.plans import type_ddl
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import (
-    FULL_TIMES,
     RESCUED,
     Columns,
     bronze_columns,
@@ -188,7 +186,6 @@ class Schema:
         namer = ColumnNamer(dict(self.names), self._hints)
         fields = namer.columns(inferred.columns, self._hints)
         columns = {**self._hints, **self._select_columns(fields, self._hints)}
-        columns |= full_times_column(lines, field_types(columns, namer.names))
         if columns:  # empty files have no fields; later ones may
             basis = "types" if self._is_typed else counted(len(lines), "row")
             self._add(columns, f"inferred from {basis} of {sample}", namer.names)
@@ -288,11 +285,9 @@ class Schema:
         if mode in _GROWING or self.stops_at_new_fields:
             has_room = self.stops_at_new_fields or len(self.columns) < MAX_COLUMNS
             tests.append(new_fields_sql(self.fields, self._refused, has_room, mode == WIDENING))
-        # In every mode: the fields of known columns, and times with more digits, are no new fields.
+        # In every mode: the fields of known columns are no new fields.
         if unnamed := self._unnamed_columns():
             tests.append(maps_to_columns_sql(unnamed, self._refused))
-        if FULL_TIMES not in self.columns and "timestamp" in self.columns.values():
-            tests.append(needs_full_times_sql(self.fields))
         # Spark interprets lambdas; compiled code for this would slow every row.
         is_growing = f"exists(array({RESCUED}), text -> {' or '.join(tests)})"
         return f"case when {RESCUED} is null then false else {is_growing} end" if tests else "false"
@@ -309,9 +304,6 @@ class Schema:
             ignores them while this process runs.
         """
         rescued = collect_sample(rows.where(self.growth_condition()), RESCUED)
-        if full_times := full_times_column(rescued, self.fields):
-            self._add(full_times, f"times with more than six digits in batch {batch}")
-            return Growth(added=[FULL_TIMES])
         inferred = infer_schema(rescued, self._types)
         if named := self._name_columns(rows, inferred.columns):
             self._add({}, f"names of fields in batch {batch}", named)
@@ -326,15 +318,6 @@ class Schema:
             names = {name for row in rescued for name in json.loads(row)}
             self._refused.update(name for name in names if fold_case(name) in typed)
         return growth
-
-    def add_full_times(self, rows: DataFrame) -> bool:
-        """Add `_full_times` if times with more than six digits were rescued; return whether."""
-        if FULL_TIMES in self.columns or "timestamp" not in self.columns.values():
-            return False
-        rescued = collect_sample(rows.where(needs_full_times_sql(self.fields)), RESCUED)
-        if column := full_times_column(rescued, self.fields):
-            self._add(column, "times with more than six digits in bronze's rows")
-        return bool(column)
 
     def grow_by_file_types(self, rows: DataFrame, batch: int) -> Growth:
         """Grow by the types of a batch's typed files.

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
-from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_inferred_time
+from medallion.ingest.parsing.times import is_inferred_time
 from medallion.ingest.schema.columns import MAX_COLUMNS, MAX_LEVELS, invalid_type_reason
 from medallion.ingest.schema.growth import Hints, with_hints
 from medallion.spark.plans import type_ddl
@@ -181,9 +181,7 @@ class _Values:
         if isinstance(value, bool):
             return T.BooleanType
         if isinstance(value, str):
-            # Only top-level fields can have `_full_times`.
-            digits = NANOSECONDS if level == 1 else MICROSECONDS
-            return T.TimestampType if is_inferred_time(value, digits) else T.StringType
+            return T.TimestampType if is_inferred_time(value) else T.StringType
         if isinstance(value, float):
             self._has_fractions = True
         else:

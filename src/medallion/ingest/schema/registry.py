@@ -16,7 +16,7 @@ from medallion.errors import ConfigError, MedallionError
 from medallion.state import ledger
 from medallion.storage import clock, delta_tables
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import FULL_TIMES, bronze_columns, column_name
+from medallion.storage.table_specs import bronze_columns, column_name
 from medallion.storage.text import counted, printable
 
 
@@ -219,6 +219,6 @@ def has_known_columns(config: Config, source: SourceConfig) -> bool:
     if versions and delta_tables.table_exists(table):
         return versions[0].columns.keys() <= delta_tables.column_names(table)
     # If the schema versions are lost, bronze's next run restores them from the table.
-    hints = {FULL_TIMES: "", **{column_name(name): "" for name in source.hints}}
+    hints = {column_name(name): "" for name in source.hints}
     hinted = bronze_columns(hints, source.origin_columns).keys()
     return bool(versions) or bool(delta_tables.column_names(table) - hinted)

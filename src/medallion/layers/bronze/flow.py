@@ -123,8 +123,6 @@ class Bronze(Flow):
     def rewrite_table(self, schema: Schema) -> None:
         """Rewrite the table's rows to a schema, in one commit."""
         rows = self._rewritten(self.rows(), schema)
-        if self.source.format not in TYPED_FORMATS and schema.add_full_times(rows):
-            rows = self._rewritten(self.rows(), schema)
         if schema.names:
             rows = rows.to(schema.table_type())  # comments
         options = {"overwriteSchema": "true"}

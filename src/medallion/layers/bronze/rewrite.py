@@ -18,7 +18,6 @@ from medallion.ingest.parsing.typed import parse_typed_rows, typed_column_name
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import (
     CORRUPT,
-    FULL_TIMES,
     INGESTED_AT,
     RESCUED,
     quote_identifier,
@@ -40,8 +39,7 @@ def rewrite_rows(
     """Return bronze's rows with the columns and types of another schema.
 
     A column with another type gets its values as the parser reads them from JSON, so values that do
-    not fit are rescued. Rescued values that fit now move to their columns. Times in `_full_times`
-    get all their digits.
+    not fit are rescued. Rescued values that fit now move to their columns.
 
     Args:
         rows: all columns of a bronze table.
@@ -63,9 +61,7 @@ def rewrite_rows(
     old = rows.select(*(F.col(quote_identifier(name)).alias(_OLD + name) for name in rows.columns))
     keys = F.json_object_keys(_before(RESCUED))
     old = old.withColumn(_KEYS, F.coalesce(keys, F.array().cast("array<string>")))
-    times = [n for n in changed if before[n] == "timestamp"] if FULL_TIMES in before else []
     values = {name: _with_names(_before(name), before[name], name, names) for name in changed}
-    values |= {name: _time(name) for name in times}
     values = {n: _for_json(v, before[n], schema[n], is_text) for n, v in values.items()}
     old = old.withColumn("value", _as_json({names.get(n, n): v for n, v in values.items()}))
     parsed = parse_lines(old, schema, None, fields).drop(INGESTED_AT)
@@ -75,8 +71,6 @@ def rewrite_rows(
         else _kept_or_moved(name, names.get(name, name))
         for name in schema
     }
-    if FULL_TIMES in before:
-        columns[FULL_TIMES] = _full_times(times)
     # A row with nothing to parse again is the JSON {}, so nothing of it is rescued.
     return parsed.select(
         *(column.alias(name) for name, column in columns.items()),
@@ -120,25 +114,6 @@ def _as_json(values: Mapping[str, Column]) -> Column:
     own = F.to_json(F.struct(*fields), EXACT_FORMATS) if fields else F.lit("{}")
     merged = merged_objects(F.nullif(own, F.lit("{}")), _before(RESCUED))
     return F.coalesce(merged, F.lit("{}"))
-
-
-def _time(name: str) -> Column:
-    """Return a time as a string, with all its digits."""
-    full = F.get_json_object(_before(FULL_TIMES), f"$['{name}']")
-    return F.coalesce(full, F.date_format(_before(name), EXACT_FORMATS["timestampFormat"]))
-
-
-def _full_times(changed_times: list[str]) -> Column:
-    """Return the full times of the table, and those that were parsed again.
-
-    Args:
-        changed_times: timestamp columns whose type changes; the table's full times omit them.
-    """
-    map_type, none = "map<string, string>", F.expr("cast(map() as map<string, string>)")
-    then, now = F.from_json(_before(FULL_TIMES), map_type), F.from_json(FULL_TIMES, map_type)
-    kept = F.map_filter(then, lambda name, _: ~name.isin(changed_times))
-    both = F.map_concat(F.coalesce(kept, none), F.coalesce(now, none))
-    return F.nullif(F.to_json(both), F.lit("{}"))
 
 
 def _kept_or_moved(column: str, name: str) -> Column:

@@ -26,9 +26,7 @@ from medallion.layers.silver.writer import SilverTables, SilverWriter
 from medallion.spark import checkpoints
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, Sink, trigger_options
 from medallion.state.runs import RescuedSummary
-from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import TIME_DIGITS
 from medallion.storage.text import Reporter, counted
 
 
@@ -67,9 +65,6 @@ class Silver(Flow):
         refuse_changed_row_count(where, checked)
         good = transform.silver_rows(joined, source.silver_columns)
         keys.refuse_inexact_keys(self.config, f"sources.{source.name}", source.keys, good)
-        # A query that never ran may have created the table without the key.
-        if TIME_DIGITS in source.silver and checkpoints.last_planned(self.checkpoint) < 0:
-            delta_tables.drop_empty_table(self.target_paths[0], good.schema.json())
         self.create_tables(good, transform.quarantine_rows(checked))
         # The envelope of change records may grow: their expressions are compared as configured.
         configured = self.config.sources[source.name] if source.is_debezium else source
@@ -131,16 +126,8 @@ class Silver(Flow):
 
     def _prepare_rules(self, bronze: DataFrame, recorded: int) -> dict[str, Any]:
         """Return the document of the rules that the query starts with."""
-        self.source, digits_rule = keys.with_time_digits(self.config, self.source, bronze)
         source = self.source
-        if digits_rule:
-            remedy = "" if source.cdc else f"; medallion refresh {self.name} ingests them"
-            self.say(
-                f"  {self.name}: rows whose times differ only beyond the microsecond go to "
-                f"quarantine ({keys.TIME_DIGITS_RULE}){remedy}"
-            )
         document = rules.load_rule_document(self.config, source)
-        document["bronze"] |= digits_rule
         names = newest_version(self.config.layout.schemas(source.name)).names
         now = rules.with_rescue_rules(self.spark, source, document, bronze.schema, names)
         started, self._last_batch = rules.effective_rules(self, now, recorded)
@@ -227,18 +214,16 @@ class Silver(Flow):
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the new rows, with the older rows that have the key of a new row, if any.
 
-        So an expectation of unique keys covers the complete table. A suite names the configured
-        keys only, so `_time_digits` is left out of the key.
+        So an expectation of unique keys covers the complete table.
         """
         new = super().validation_input(files).rows
         if self.source.cdc:
             return ValidationInput(new)
-        source = keys.with_recorded_time_digits(self.config, self.source)
-        if keys.has_unique_keys(self.target_paths[0], source.keys):
-            return ValidationInput(new, [key for key in source.keys if key != TIME_DIGITS])
+        if keys.has_unique_keys(self.target_paths[0], self.source.keys):
+            return ValidationInput(new, self.source.keys)
         if files is None:
             return ValidationInput(new)
-        return ValidationInput(keys.with_rows_of_same_key(new, self.rows(), source.keys))
+        return ValidationInput(keys.with_rows_of_same_key(new, self.rows(), self.source.keys))
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
         """Return how many rows it read; Spark counts them once in each of the query's branches."""

@@ -1,37 +1,20 @@
-"""The keys of a silver table, with `_time_digits` for times finer than a microsecond.
-
-If bronze has the column `_full_times` and a key is computed from such a time, silver has the key
-column `_time_digits`. An existing table cannot get another key. In an older table, rows that differ
-only in these digits would be duplicates, so rows with such digits go to quarantine by the rule
-`time_digits` until the table is rebuilt.
-"""
+"""The keys of a silver table."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.model import Config, SourceConfig
-from medallion.config.values import fold_case
+from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.ingest.parsing.times import digits_beyond_micros
 from medallion.layers.silver.transform import has_identity
-from medallion.spark import checkpoints
-from medallion.spark.plans import contains_type, fields_in
+from medallion.spark.plans import contains_type
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import FULL_TIMES, TIME_DIGITS, quote_identifier
+from medallion.storage.table_specs import quote_identifier
 
-TIME_DIGITS_RULE = "time_digits"
 NULL_KEY_RULE = "null_key"
-# Functions and target types of casts whose result does not depend on digits beyond microseconds.
-_COARSE = {
-    *("bigint", "date", "date_format", "date_part", "date_trunc", "datepart", "day", "dayofmonth"),
-    *("extract", "hour", "int", "minute", "month", "quarter", "second", "to_date", "trunc"),
-    *("to_unix_timestamp", "unix_date", "unix_millis", "unix_seconds", "unix_timestamp", "year"),
-}
 _MOST_KEYS = 2_500_000  # of a table, held in memory: 400 MB
 _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType)
 
@@ -39,60 +22,6 @@ _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampT
 def has_null_key(keys: Sequence[str]) -> str:
     """Return the condition that a key of a row is null, in SQL."""
     return " OR ".join(f"{quote_identifier(key)} IS NULL" for key in keys)
-
-
-def with_time_digits(
-    config: Config, source: SourceConfig, bronze: DataFrame
-) -> tuple[SourceConfig, dict[str, str]]:
-    """Return a source's configuration, with the key `_time_digits` if bronze's rows need it.
-
-    Args:
-        source: the source as it is configured.
-        bronze: the source's bronze table.
-
-    Returns:
-        The source's configuration; and the rule for rows that need the key, if silver's table was
-        started without it.
-    """
-    digits = _time_digits_sql(source, bronze)
-    if not digits:
-        return source, {}
-    name = f"silver.{source.name}"
-    table = config.layout.table(name)
-    # Change records are merged by the configured keys.
-    is_older = source.cdc is not None or (
-        delta_tables.table_exists(table)
-        and TIME_DIGITS not in delta_tables.column_names(table)
-        and checkpoints.last_planned(config.layout.checkpoint(name)) >= 0
-    )
-    if is_older:
-        return source, {TIME_DIGITS_RULE: f"{digits} <> ''"}
-    return _with_key(source, digits), {}
-
-
-def with_recorded_time_digits(config: Config, source: SourceConfig) -> SourceConfig:
-    """Return a source's configuration, with the key `_time_digits` if silver's table has it."""
-    checkpoint = config.layout.checkpoint(f"silver.{source.name}")
-    digits = (checkpoints.read_document(checkpoint, "definition") or {}).get(f"{TIME_DIGITS} as")
-    return _with_key(source, digits) if digits and TIME_DIGITS not in source.silver else source
-
-
-def _with_key(source: SourceConfig, digits: str) -> SourceConfig:
-    silver = {**source.silver, TIME_DIGITS: digits}
-    return replace(source, silver=silver, keys=(*source.keys, TIME_DIGITS))
-
-
-def _time_digits_sql(source: SourceConfig, bronze: DataFrame) -> str | None:
-    """Return SQL for the digits beyond the microsecond of the times in a source's keys, if any."""
-    types = dict(bronze.dtypes)
-    if FULL_TIMES not in types:
-        return None
-    keys = (source.silver[key] for key in source.keys)
-    named = {fold_case(name[0]) for name in fields_in(bronze.sparkSession, keys, _COARSE)}
-    times = sorted(name for name, type_ in types.items() if type_ == "timestamp")
-    digits = [digits_beyond_micros(name) for name in times if fold_case(name) in named]
-    # Separated, so that the digits of one time are not taken for those of another.
-    return f"rtrim(',', concat_ws(',', {', '.join(digits)}))" if digits else None
 
 
 def key_range(rows: DataFrame, keys: Sequence[str]) -> Column:

@@ -77,7 +77,7 @@ def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
         rules[layer] |= {rule.name: rule.broken for rule in own}
         names |= {rule.name for rule in own}
     guards = CHANGE_GUARDS if source.cdc else ()
-    if reserved := names & {LATE_RULE, DELETE_RULE, keys.TIME_DIGITS_RULE, *guards}:
+    if reserved := names & {LATE_RULE, DELETE_RULE, *guards}:
         raise ConfigError(
             f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
             f"silver.{source.name} has the name of the built-in rule {reserved.pop()}. Rename it."
@@ -174,7 +174,7 @@ def _delete_rules(
         columns: the source's own columns of bronze, with their types.
     """
     assert source.cdc, f"{source.name} has no change records"
-    names = {*built_in_rules(source)["bronze"], *CHANGE_GUARDS, keys.TIME_DIGITS_RULE}
+    names = {*built_in_rules(source)["bronze"], *CHANGE_GUARDS}
     sequence = source.cdc.sequence_by.replace(f"{transform.BRONZE}.", "")
     read = {key: source.silver[key] for key in source.keys} | {SEQUENCE: sequence}
     names |= rescue_rules(spark, replace(source, silver=read), columns).keys()
@@ -321,9 +321,10 @@ def sql_parts(
         key = f"sources.{name}.silver.{column}"
         title, rows = f"silver.{name}.{column}", partial(_select, bronze, column, sql, time)
         yield DefinitionPart(title, file, rows, key, bronze.columns, unknown)
-    for column, sql in _change_columns(source).items():
+    columns = _change_columns(source)
+    for column in filter(columns.__contains__, _CHANGE_KEYS):  # other SQL is not the user's
         key = f"sources.{name}.{_CHANGE_KEYS[column]}"
-        rows = partial(bind_rules(source, NO_RULES, {column: sql}), bronze)
+        rows = partial(bind_rules(source, NO_RULES, {column: columns[column]}), bronze)
         yield DefinitionPart(key, file, rows, key, (*source.silver, *bronze.columns))
     silver = bind_rules(source, NO_RULES)(bronze)
     for layer, rows_of_layer in (("bronze", bronze), ("silver", join(silver) if join else silver)):
