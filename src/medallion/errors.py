@@ -2,9 +2,12 @@
 
 
 class MedallionError(Exception):
-    """An error that the user can fix; the message says what happened and what to do."""
+    """An error that the user can fix; each message says what happened and what to do."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.args))
 
 
 class UnreachableError(MedallionError):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
+
+import pytest
 
 from medallion.cli import charts
 from medallion.inspect.balance import Balance
@@ -22,6 +26,10 @@ def test_flow_is_the_balance() -> None:
     chart = charts.flow(Balance(12, 11, 6, 3, 0, 1, 2))
     assert (chart["landed"], chart["bronze"]) == (12, 11)
     assert chart["fates"] == {"silver": 6, "quarantined": 3, "waiting": 2}
+    chart = charts.flow(Balance(783, 773, 498, 5, 2, 0, 0, 0, 260, 8, 10))
+    fates = {"silver": 498, "quarantined": 5, "duplicate": 2, "superseded": 260, "deleted": 8}
+    assert (chart["fates"], sum(fates.values())) == (fates, 773)
+    assert chart["erased"] == 10
 
 
 def test_gold_chart_of_windows_is_lines_by_group() -> None:
@@ -39,13 +47,15 @@ def test_gold_chart_of_windows_is_lines_by_group() -> None:
                 "series": {
                     "7": [["2026-05-01T00:00:00Z", 1.0], ["2026-05-02T00:00:00Z", 3.0]],
                     "NULL": [["2026-05-01T00:00:00Z", 2.0]],
-                }
+                },
+                "gaps": [],
             },
             "mean": {
                 "series": {
                     "7": [["2026-05-01T00:00:00Z", None], ["2026-05-02T00:00:00Z", 1.5]],
                     "NULL": [["2026-05-01T00:00:00Z", None]],
-                }
+                },
+                "gaps": [],
             },
         },
     }
@@ -67,11 +77,32 @@ def test_gold_chart_of_groups_is_bars_of_the_greatest() -> None:
     assert chart["measures"]["total"]["values"][0] == 29.0
 
 
-def test_gold_chart_draws_eight_groups() -> None:
-    all_rows = [(DAYS[0], f"d{n}", n) for n in range(20)]
-    chart = charts.gold_chart(rows(("at", "device", "n"), *all_rows))
+def test_gold_chart_draws_seven_groups_and_others() -> None:
+    all_rows = [(DAYS[0], f"d{n}", n, 1.0) for n in range(10)]
+    table = rows(("at", "device", "n", "mean"), *all_rows, groups="at device")
+    chart = charts.gold_chart(replace(table, sums=("n",)))
     assert chart is not None
-    assert list(chart["measures"]["n"]["series"]) == [f"d{n}" for n in range(19, 11, -1)]
+    assert list(chart["measures"]) == ["mean", "n"]  # the last one is first
+    series = chart["measures"]["n"]["series"]
+    assert list(series) == [*(f"d{n}" for n in range(9, 2, -1)), "3 others"]
+    assert series["3 others"] == [["2026-05-01T00:00:00Z", 0 + 1 + 2]]
+    series = chart["measures"]["mean"]["series"]
+    assert (len(series), series["3 others (not drawn)"]) == (8, [])
+
+
+@pytest.mark.parametrize(
+    ("known", "gaps"),
+    [
+        (["2026-05-01", "2026-05-02", "2026-05-03", "2026-05-06"], ["2026-05-04T00:00:00Z"]),
+        (["2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01"], []),  # months
+        (["2026-01-01", "2026-02-01", "2026-03-01", "2026-05-01"], ["2026-04-01T00:00:00Z"]),
+        (["2026-05-01T10:00", "2026-05-01T10:10", "2026-05-01T10:25"], []),
+        (["2026-05-01"], []),
+    ],
+)
+def test_missing_times_are_gaps(known: list[str], gaps: list[str]) -> None:
+    times: list[Any] = [datetime.fromisoformat(time).replace(tzinfo=UTC) for time in known]
+    assert charts._gaps(times) == gaps
 
 
 def test_gold_chart_needs_numbers_and_groups() -> None:

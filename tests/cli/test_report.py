@@ -68,6 +68,27 @@ def test_report_html_sections() -> None:
         assert "".join(expected.split()) in "".join(text.split()), expected
 
 
+def test_report_html_folds_what_has_no_rows() -> None:
+    folded = re.findall(r"<summary>(\d+) without rows</summary><p>(.*?)</p>", page_of(OVERVIEW))
+    assert folded == [("1", "idle"), ("1", "gold.empty"), ("1", "quarantine.activity")]
+    assert "without rows" not in page_of(HEALTHY)
+
+
+def test_report_html_headline_and_stale_badge() -> None:
+    sentence = "3 rows do not fit: [CAST] many words; more of them"
+    problem = Problem(ProblemCode.FAILED, "silver.event", sentence, "repair it")
+    seen = replace(OVERVIEW.seen, verdict=LakehouseVerdict((problem,)))
+    page = page_of(replace(OVERVIEW, seen=seen))
+    assert "<b>silver.event</b>: 3 rows do not fit</li>" in page
+    assert f"<b>silver.event</b>: {sentence}<br>" in page
+    # In the first cell, which a phone shows.
+    assert '<tr><td>event <span class="pill bad">stale</span></td>' in page_of(OVERVIEW)
+
+
+def page_of(overview: Overview) -> str:
+    return str(report.report_html(overview))
+
+
 def test_report_html_hostile_values_are_text() -> None:
     page = report.report_html(OVERVIEW)
     elements = Elements(page)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from medallion.cli import main, render_runs, render_tables
-from medallion.cli.terminal import print_message, print_result, to_json
+from medallion.cli.render_tables import csv_lines
+from medallion.cli.terminal import aligned_table, json_value, print_message, print_result, to_json
 from medallion.errors import UsageError
 from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect.audit import Audit
@@ -139,3 +140,11 @@ def test_only_terminal_prints() -> None:
                 assert name != "print" or may_print, f"{file} prints"
                 is_write = "sys.std" in name and ".write" in name
                 assert not is_write or may_print, f"{file} writes"
+
+
+def test_doubles_have_15_digits_in_tables_alone() -> None:
+    value = 0.1 + 0.2  # 0.30000000000000004
+    lines = aligned_table(["n"], [[value], [12.0], [1e300], [float("nan")]])[2:]
+    assert [line.strip() for line in lines] == ["0.3", "12.0", "1e+300", "NaN"]
+    assert list(csv_lines(("n",), [(value,)])) == ["n\r\n", "0.30000000000000004\r\n"]
+    assert to_json(json_value(value)) == "0.30000000000000004"

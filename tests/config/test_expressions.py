@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -13,10 +14,12 @@ from medallion.config.expressions import (
     column_names,
     has_current_time,
     nearest_name,
+    refuse_wrong_condition,
     sql_problem,
     tokenize,
     unknown_columns,
 )
+from medallion.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -177,3 +180,25 @@ def test_nearest_name() -> None:
     assert [nearest_name(n, columns) for n in ("shopp", "amont", "soldat", "region", "ulr")] == [
         *("shop", "Amount", "sold_at", None, "Url"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("(id = 1", "has a ( without its )"),
+        (
+            "custmer = 1",
+            "reads custmer, which is not a column of silver.orders (did you mean customer?)",
+        ),
+        ("zip = 1", "reads zip, which is not a column of silver.orders; there are customer, id"),
+        ("lenght(id) = 1", "calls lenght, which is not a function of Spark (did you mean length?)"),
+    ],
+)
+def test_refuse_wrong_condition(condition: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"--where {message}.")):
+        refuse_wrong_condition("--where", condition, {"id", "customer"}, "silver.orders")
+
+
+def test_right_conditions_are_not_refused() -> None:
+    for condition in ("ID = 1 and customer.name is null", "true"):
+        refuse_wrong_condition("--where", condition, {"id", "customer"}, "silver.orders")

@@ -136,7 +136,7 @@ class Actor:
 
     def _replay(self, source: str) -> None:
         config = self.config()
-        name = replay.source_to_replay(config, f"quarantine.{source}")
+        name = replay.source_to_replay(config, f"quarantine.{source}", None)
         with self._open("replay", "silver") as pipeline:
             replay.replay_rows(pipeline, name, None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,19 +73,16 @@ def test_interrupted_silver_is_reported_beside_bronze(
     checkpoints.write_completed(config.layout, "bronze.event", 0, version=1)
     with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
         audit = run_audit(config, report=messages.append)
+        holder = locks.lock_holder(config.layout, "bronze")
     assert audit.findings[0].startswith(expected)
     assert (audit.is_balanced, unchecked(audit)) == (False, ["event"])
-    assert messages == [f"waiting until {holder()} has recorded its last batches"]
-    assert audit.notes[0].startswith(f"event: not checked: {holder()} is writing it")
+    assert messages == [f"waiting until {holder} has recorded its last batches"]
+    assert audit.notes[0].startswith(f"event: not checked: {holder} is writing it")
 
 
 def unchecked(audit: Audit) -> list[str]:
     """Return the sources that were not checked."""
     return [each.subject for each in audit.problems if each.code == "not_checked"]
-
-
-def holder() -> str:
-    return f"medallion run bronze, pid {os.getpid()}"
 
 
 def rows(config: Config, table: str, count: int, **columns: str) -> Path:

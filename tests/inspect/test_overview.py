@@ -48,15 +48,17 @@ def test_overview_of_an_empty_lakehouse(config: Config) -> None:
 
 
 def test_overview_runs_and_periods(config: Config) -> None:
-    """A run before the last refresh of its table does not count, as in the balance."""
+    """A refresh ingests no rows."""
     record(config, "bronze.event", started_at=5, rows_in=7, rows_out=6, batches=2)
     record(config, "silver.event", started_at=6, rows_in=90, rows_out=80, quarantined_rows=10)
     silver = {"rows_in": 6, "rows_out": 3, "quarantined_rows": 2, "duplicate_rows": 1}
+    record(config, "bronze.event", started_at=9 * DAY + 1, rows_in=2)
+    record(config, "bronze.event", started_at=9 * DAY + 2, rows_in=9, state="refreshed")
     record(config, "silver.event", started_at=9 * DAY, state="refreshed", **silver)
     overview = take_overview(config)
-    counts = {"duplicates": 1, "quarantined": 2, "silver": 3}
-    assert overview.periods == {"event": [(SECOND, *each) for each in counts.items()]}
-    assert len(overview.runs) == 3
+    first = datetime(1970, 1, 1, tzinfo=UTC)
+    assert overview.periods == {"event": [(first, "rows", 7), (SECOND, "rows", 2)]}
+    assert len(overview.runs) == 5
     oldest = Run("bronze.event", "done", 5, 1.0, 2, 7, 6, None, None, None, None)
     assert overview.runs[-1] == oldest
 
@@ -120,6 +122,19 @@ def test_overview_reports_unreadable_parts(config: Config) -> None:
     (message,) = overview.unreadable
     assert message.startswith("gold.action_counts: ")
     assert overview.sizes["gold.action_counts"] == TableSize(0, 0, 0, None)
+
+
+def test_overview_view_keeps_its_order(config: Config) -> None:
+    table = config.layout.table("gold.action_counts")
+    for first in range(0, 4000, 1000):
+        rows = [{"action": f"a{n % 7}", "n": n % 1013} for n in range(first, first + 1000)]
+        records.append_records(table, TableSpec({"action": "string", "n": "long"}), rows)
+    greatest = sorted(((f"a{n % 7}", n % 1013) for n in range(4000)), key=lambda row: -row[1])
+    sql = "SELECT action, n FROM gold.action_counts\nORDER  BY n DESC"
+    views = {"top": sql, "other": "SELECT row_number() OVER (ORDER BY n) AS r FROM top"}
+    _, top, other = take_overview(replace(config, views=views)).gold
+    assert [n for _, n in top.first.rows] == [n for _, n in greatest[:500]]
+    assert other.first.rows == [(n,) for n in range(1, 501)]
 
 
 def test_overview_has_views(config: Config) -> None:

@@ -244,10 +244,12 @@ def test_status_of_queries_in_another_process(config: Config) -> None:
         assert process.stdout
         assert process.stdin
         assert process.stdout.readline() == "held\n"
-        stream = f"medallion stream, pid {process.pid}"
+        (stream,) = {locks.lock_holder(config.layout, "silver")}
+        assert stream
+        assert stream.startswith(f"pid {process.pid} (stream, since ")
         states = {status.query: status.state for status in query_statuses(config)}
         assert states.pop("bronze.event") == f"failed, retried by {stream}"
-        assert {states.pop(query, None) for query in QUERIES[:4]} == {f"running ({stream})", None}
+        assert {states.pop(query, None) for query in QUERIES[:4]} == {f"running: {stream}", None}
         assert set(states.values()) == {"never run"}
         with (
             pytest.raises(UsageError, match=str(process.pid)),

@@ -326,6 +326,17 @@ def test_verdict_of_unfinished_refresh(config: Config) -> None:
     assert codes(take_verdict(config)) == [("unreadable", "journal")]
 
 
+def test_verdict_of_a_killed_run(config: Config) -> None:
+    for layer in ("bronze", "silver"):
+        text = '{"command": "nightly", "pid": 4730, "since": 62460000000}'
+        config.layout.lock(layer).write_atomic(text)
+    (problem,) = take_verdict(config).problems
+    assert problem.line == (
+        "killed: nightly: the run of 1970-01-01 17:21 UTC (pid 4730) was killed; the next nightly "
+        "run continues it"
+    )
+
+
 def test_verdict_of_unfinished_replay_and_erasure(config: Config) -> None:
     journal.write_entry(config.layout, journal.Entry("quarantine.event", Replay(1, 2, {})))
     erasure = Erasure("a", "silver.event", "device = 'x'", False, {})

@@ -288,7 +288,7 @@ def rebuilding(home: Home, monkeypatch: pytest.MonkeyPatch) -> Any:
     tables = {name: replace(table, name=name) for name in "abc"}
     pipeline: Any = SimpleNamespace(config=replace(home.config, gold=tables), built=[], messages=[])
     pipeline.report = pipeline.messages.append
-    pipeline.flow = lambda name: SimpleNamespace(name=name)
+    pipeline.flow = lambda name: SimpleNamespace(name=name, upstream=())
     pipeline.blocking_gates = lambda flow: {"silver.x": "rule"} if flow.name == "gold.a" else {}
 
     def rebuild(_: Any, table: str) -> None:
@@ -305,6 +305,7 @@ def test_rebuild_pending_continues_after_a_failure(rebuilding: Any) -> None:
     ((flow, error),) = refresh.rebuild_pending(rebuilding, "gold")
     assert flow.name == "gold.b"
     assert "gold.b cannot be rebuilt" in str(error)
+    assert "the disk is full" in journal.rebuilds(rebuilding.config)["gold.b"].failure
     assert rebuilding.built == ["gold.c"]
     assert rebuilding.messages == ["refresh   gold.a: waits until no gate blocks it"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -228,3 +228,55 @@ def test_query_as_of_version_and_time(tmp_path: Path) -> None:
             query(root, count, as_of=missing_version)
     with pytest.raises(UsageError, match="a version is of one table"):
         query(root, "SELECT * FROM gold.n, gold.m", as_of=0)
+
+
+LARGE = "cast('90000000000000000000000000000000000000' as decimal(38,0))"
+SUMS = f"(VALUES (1, {LARGE}), (1, {LARGE}), (2, {LARGE} + 1)) AS t(g, x)"
+BIGINTS = "(VALUES (1, 9000000000000000000), (1, 9000000000000000001)) AS t(g, x)"
+
+
+@pytest.mark.parametrize("rows", [SUMS, BIGINTS])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT g, sum(x) AS s FROM {} GROUP BY g",
+        "SELECT Sum ( x -- all\n) FROM {}",
+        "SELECT sum(x) FILTER (WHERE g < 3) FROM {}",
+        "SELECT g FROM {} GROUP BY g HAVING sum(x) > 0",
+        "SELECT sum(x) OVER w FROM {} WINDOW w AS (ORDER BY g)",
+        "SELECT sum(x) FILTER (WHERE g < 3) OVER (PARTITION BY 1) + 1 FROM {}",
+        "SELECT sum(s) FROM (SELECT x, sum(x) AS s FROM {} GROUP BY x)",
+        "WITH a AS (SELECT sum(DISTINCT x) AS s FROM {}) SELECT s FROM a",
+        "SELECT * FROM a_view",
+    ],
+)
+def test_query_sum_that_overflows_is_refused(root: str, sql: str, rows: str) -> None:
+    views = {"a_view": f"SELECT sum(x) FROM {rows}"}
+    with pytest.raises(UsageError, match="a sum does not fit its type: convert the values, as in"):
+        query(root, sql.format(rows), views)
+
+
+def test_query_sums_that_fit_are_exact(root: str) -> None:
+    result = query(root, f"SELECT g, sum(x), sum(g) FROM {SUMS} WHERE g = 2 GROUP BY g")
+    assert result.columns == ("g", "sum(t.x)", "sum(t.g)")
+    assert result.rows == [(2, Decimal("90000000000000000000000000000000000001"), 2)]
+    sums = "sum(x) AS s, sum(x) FILTER (WHERE x > 0) AS p, sum(DISTINCT x) AS d, 'sum(x)' AS t"
+    small = "(VALUES (cast('1.25' AS decimal(38,2))), (cast('-1.25' AS decimal(38,2)))) AS t(x)"
+    result = query(root, f"SELECT {sums} FROM {small}")
+    assert result.rows == [(0, Decimal("1.25"), 0, "sum(x)")]
+    assert str(result.to_arrow().schema.field("s").type) == "decimal128(38, 2)"
+    views = {"v": f'SELECT sum(x) AS s, 1 AS "a b" FROM {small}'}
+    assert query(root, 'SELECT s, "a b" FROM v', views).rows == [(0, 1)]
+    # A sum that leaves the range of its type on the way, and comes back.
+    far = "(VALUES (9000000000000000000), (9000000000000000000), (-9000000000000000001)) AS t(x)"
+    assert query(root, f"SELECT sum(x) FROM {far}").rows == [(8999999999999999999,)]
+
+
+def test_query_sums_of_other_types(root: str) -> None:
+    doubles = "(VALUES (0.1e0, 1), (0.2e0, 2), (cast('inf' as double), 3)) AS t(x, y)"
+    statement = f"SELECT sum(x), sum(x) FILTER (WHERE y < 3), sum(y) FROM {doubles}"
+    assert query(root, statement).rows == [(float("inf"), 0.1 + 0.2, 6)]
+    days = "(VALUES (timestamp '2026-05-03'), (timestamp '2026-05-04')) AS t(x)"
+    statement = f"SELECT sum(x - timestamp '2026-05-01') FROM {days}"
+    assert query(root, statement).rows == [(timedelta(days=5),)]
+    assert query(root, f"SELECT sum(x) FROM {SUMS} WHERE false").rows == [(None,)]

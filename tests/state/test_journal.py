@@ -223,12 +223,15 @@ def test_rebuild_pending_after_a_failed_swap(home: Home) -> None:
         config=config, report=print, flow=flows.__getitem__, blocking_gates=lambda _: {}
     )
     ((_, error),) = refresh.rebuild_pending(pipeline, "gold")
-    assert str(error) == (
-        f"{GOLD} waits for an unfinished refresh of {SILVER}: complete it with medallion nightly."
-    )
+    assert str(error) == (f"{GOLD} waits for {SILVER}, whose refresh is unfinished.")
     ((_, error),) = refresh.rebuild_pending(pipeline, "silver")
     assert f"{SILVER} cannot be rebuilt" in str(error)
-    assert read(home) == [Entry(GOLD, Rebuild()), Entry(SILVER, Rebuild())]
+    (waiting, failed) = read(home)
+    assert waiting == Entry(GOLD, Rebuild())
+    assert f"unfinished refresh of {SILVER}: {SILVER} cannot be rebuilt" in failed.title
+    assert failed.remedy == (
+        "correct what the message names, then complete it with medallion nightly"
+    )
 
 
 def test_rebuild_pending_of_unconfigured_tables(home: Home) -> None:

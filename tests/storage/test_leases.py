@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,9 +66,9 @@ def test_lease_is_held_and_released(layout: Layout, bucket: Bucket) -> None:
             locks.check_locks()
             assert locks.is_held_here(layout, "bronze")
             holder = locks.lock_holder(layout, "bronze") or ""
-            assert holder.startswith(f"medallion nightly, pid {os.getpid()} on ")
+            assert re.fullmatch(rf"pid {os.getpid()} on .+ \(nightly, since .+ UTC\)", holder)
             with (
-                pytest.raises(UsageError, match=r"bronze of .* is being written by medallion n"),
+                pytest.raises(UsageError, match=r"bronze of .* is being written by pid "),
                 locks.lock_layers(layout, ["bronze"], "run bronze"),
             ):
                 pass
@@ -78,35 +79,39 @@ def test_lease_is_held_and_released(layout: Layout, bucket: Bucket) -> None:
 
 def test_killed_holder_is_succeeded_at_once(layout: Layout, other: subprocess.Popen[str]) -> None:
     assert locks.lock_holder(layout, "bronze")
-    with pytest.raises(UsageError, match=f"pid {other.pid} on .*, started 20"):
+    with pytest.raises(UsageError, match=rf"pid {other.pid} on .*, since "):
         locks.lock_layers(layout, ["bronze"], "nightly").__enter__()
-    other.kill()  # it becomes a zombie, which this process has not waited for
+    assert locks.killed_processes(layout, ["bronze"]) == []
+    other.kill()
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
     start = time.monotonic()
+    assert [killed.pid for killed in locks.killed_processes(layout, ["bronze"])] == [other.pid]
     with locks.lock_layers(layout, ["bronze"], "nightly"):
         assert time.monotonic() - start < 5
     assert locks.lock_holder(layout, "bronze") is None
+    assert locks.killed_processes(layout, ["bronze"]) == []
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_holder_elsewhere_keeps_its_lease(directory: ObjectPath) -> None:
     """Its beats distinguish it from one that has ended."""
-    lease = leases.take(directory, "stream")
+    lease = leases.take(directory, {"command": "stream"})
     with pytest.raises(leases.HeldError):
-        leases.take(directory, "nightly")
-    assert leases.holder(directory)
+        leases.take(directory, {"command": "nightly"})
+    assert leases.inspect(directory)[0]
     lease.check()
     lease.release()
-    leases.take(directory, "nightly").release()
+    leases.take(directory, {"command": "nightly"}).release()
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_suspended_holder_is_succeeded_and_finds_out(
     directory: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = leases.take(directory, "stream")
+    lease = leases.take(directory, {"command": "stream"})
     with monkeypatch.context() as patch:
         patch.setattr(leases.Lease, "_write", lambda *_, **__: None)  # no beat
-        heir = leases.take(directory, "nightly")
+        heir = leases.take(directory, {"command": "nightly"})
         with pytest.raises(MedallionError, match="bronze: another process may write it"):
             lease.check()
     before = (directory / "0000000002.json").read()
@@ -122,7 +127,7 @@ def test_suspended_holder_is_succeeded_and_finds_out(
 @pytest.mark.parametrize("status", [0, 500])
 def test_lost_answer_is_no_lost_race(directory: ObjectPath, proxy: FaultProxy, status: int) -> None:
     with proxy.inject(lost_answer(status), "PUT"):
-        lease = leases.take(directory, "nightly")
+        lease = leases.take(directory, {"command": "nightly"})
     assert [path.name for path in directory.children()] == ["0000000001.json"]
     lease.release()
 
@@ -131,7 +136,7 @@ def test_lost_answer_is_no_lost_race(directory: ObjectPath, proxy: FaultProxy, s
 def test_lease_outlives_a_failed_beat(
     directory: ObjectPath, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = leases.take(directory, "nightly")
+    lease = leases.take(directory, {"command": "nightly"})
     with proxy.inject(refused(403), "LIST") as hits:
         while not hits:
             time.sleep(0.05)
@@ -150,7 +155,7 @@ directory, number = StoragePath(sys.argv[1]), StoragePath(sys.argv[2])
 done = 0
 while done < 10:
     try:
-        lease = leases.take(directory, "count")
+        lease = leases.take(directory, {})
     except leases.HeldError:
         time.sleep(0.01)
         continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,16 +19,17 @@ from typing import IO
 import pytest
 
 from medallion.errors import UsageError
-from medallion.storage import locks
+from medallion.storage import clock, locks
 from medallion.storage.layout import Layout
 
+HELD = ("silver", "publish")
 HOLD_SCRIPT = """
 import sys
 from pathlib import Path
 from typing import IO
 from medallion.storage import locks
 from medallion.storage.layout import Layout
-with locks.lock_layers(Layout(Path(sys.argv[1])), ["silver"], "stream"):
+with locks.lock_layers(Layout(Path(sys.argv[1])), ["silver", "publish"], "stream"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -51,16 +53,17 @@ def other_process(layout: Layout) -> Iterator[subprocess.Popen[str]]:
 
 def test_layer_has_one_writer(layout: Layout) -> None:
     with other_process(layout) as process:
-        message = rf"silver of .* written by medallion stream, pid {process.pid}, started 20\d\d-"
+        named = rf"pid {process.pid} \(stream, since ([\d-]+ )?\d\d:\d\d UTC\)"
+        message = f"silver of .* being written by {named}"
         with (
             pytest.raises(UsageError, match=message),
             locks.lock_layers(layout, ["bronze", "silver"], "nightly"),
         ):
             pass
-        assert locks.lock_holder(layout, "silver") == f"medallion stream, pid {process.pid}"
+        assert re.fullmatch(named, str(locks.lock_holder(layout, "silver")))
         assert locks.lock_holder(layout, "bronze") is None
         with locks.lock_layers(layout, ["bronze", "gold"], "run"):
-            assert locks.lock_holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
+            assert str(locks.lock_holder(layout, "gold")).startswith(f"pid {os.getpid()} (run, ")
 
 
 def test_lock_layers_waits_for_a_shared_lock(layout: Layout) -> None:
@@ -95,10 +98,32 @@ def test_lock_layers_rejects_a_disk_without_locks(
 
 def test_lock_layers_after_the_holder_was_killed(layout: Layout) -> None:
     with other_process(layout) as process:
+        assert locks.killed_processes(layout, HELD) == []
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with locks.lock_layers(layout, ["silver"], "nightly"):
-            pass
+        (killed,) = locks.killed_processes(layout, HELD)
+        assert (killed.command, killed.pid) == ("stream", process.pid)
+        with locks.lock_layers(layout, HELD, "nightly"):
+            assert locks.killed_processes(layout, HELD) == []
+        assert locks.killed_processes(layout, HELD) == []
+
+
+def test_start_has_its_day_unless_it_is_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now_micros", lambda: 86_400_000_000 + 1)
+    assert locks.LockHolder("erase", 7, 86_400_000_000).start == "00:00 UTC"
+    assert str(locks.LockHolder("erase", 7, 0)) == "pid 7 (erase, since 1970-01-01 00:00 UTC)"
+
+
+def test_lock_of_an_earlier_release(layout: Layout) -> None:
+    """It kept the file after a normal end."""
+    with locks.lock_layers(layout, ["silver"], "nightly"):
+        pass
+    old = '{"command": "nightly", "pid": 1, "started": "2026-11-29T10:00:00Z"}'
+    layout.lock("silver").local.write_text(old)
+    assert locks.killed_processes(layout, HELD) == []
+    with layout.lock("silver").local.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert locks.lock_holder(layout, "silver") == "another process"
 
 
 def test_lock_layers_after_other_directories_are_deleted(layout: Layout) -> None:
@@ -127,4 +152,4 @@ def test_lock_file_deleted_between_open_and_lock(
     with locks.lock_layers(layout, ["silver"], "nightly"):
         monkeypatch.undo()
         assert len(files) == 2
-        assert locks.lock_holder(layout, "silver") == f"medallion nightly, pid {os.getpid()}"
+        assert str(locks.lock_holder(layout, "silver")).startswith(f"pid {os.getpid()} (nightly, ")

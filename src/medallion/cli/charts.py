@@ -1,13 +1,15 @@
 """The data of the report's charts; `page/page.js` draws each by its `type`."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import date
+from dataclasses import asdict
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from math import isfinite
 from typing import Any
 
-from medallion.cli.terminal import cell_text, iso_utc, json_value
+from medallion.cli.terminal import cell_text, json_value
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.overview import Overview, Run
@@ -15,8 +17,10 @@ from medallion.storage.layout import layer_of
 from medallion.storage.table_specs import WINDOW
 
 Chart = dict[str, Any]
-_MOST_SERIES, _MOST_BARS = 8, 20
-_COLORS = {"silver": "silver", "quarantined": "quarantine", "duplicates": "duplicate"}
+_MOST_SERIES, _MOST_BARS = 7, 20
+_COLORS = {"rows": "bronze"}
+_STORED = ("landed", "bronze", "erased")
+_FATES = ("silver", "quarantined", "duplicate", "superseded", "deleted", "waiting")
 
 
 def all_charts(overview: Overview) -> dict[str, Chart]:
@@ -46,26 +50,17 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
 
 def flow(balance: Balance) -> Chart:
     """Return the balance as a flow from landing to what became of each row."""
-    fates = {
-        "silver": balance.silver_rows,
-        "quarantined": balance.quarantined_rows,
-        "duplicates": balance.duplicate_rows,
-        "waiting": balance.waiting_rows,
-    }
-    return {
-        "type": "flow",
-        "landed": balance.landed_lines,
-        "bronze": balance.bronze_rows,
-        "fates": {name: rows for name, rows in fates.items() if rows or name == "silver"},
-    }
+    figures = {name.partition("_")[0]: value for name, value in asdict(balance).items()}
+    fates = {name: figures[name] for name in _FATES if figures[name] or name == "silver"}
+    return {"type": "flow", "fates": fates, **{name: figures[name] for name in _STORED}}
 
 
 def gold_chart(table: FirstRows) -> Chart | None:
     """Return a table over time by group, or as bars by group; None if it has no numbers.
 
     The time is the first column of times; the groups are those of the definition, or all columns
-    of strings; each other column of numbers is a measure. The eight groups with the greatest sums
-    have a line.
+    of strings; each other column of numbers is a measure, the last one first. The seven groups with
+    the greatest sums have a line, and the others one together if their numbers add up.
     """
     values = zip(*table.first.rows, strict=True)
     columns = dict(zip(table.first.columns, values, strict=False))
@@ -77,31 +72,53 @@ def gold_chart(table: FirstRows) -> Chart | None:
     measures = [name for name in others if any(map(is_number, columns[name]))]
     if not measures or not (time or groups):
         return None
-    if not table.groups:
-        measures.reverse()  # in the result of a query, the first numbers may be ids
     names = [
         ", ".join("NULL" if part is None else cell_text(part) for part in parts)
         for parts in zip(*(columns[name] for name in groups), strict=True)
     ]
     charts = {}
-    for measure in measures:
+    for measure in reversed(measures):  # the first ones are often counts or ids
         numbers = [float(v) if is_number(v) and isfinite(v) else None for v in columns[measure]]
         if time is None:
             charts[measure] = _bars(names, numbers)
         else:
             groups_of_rows = names or [measure] * table.rows
-            charts[measure] = _over_time(zip(columns[time], groups_of_rows, numbers, strict=False))
+            points = zip(columns[time], groups_of_rows, numbers, strict=False)
+            charts[measure] = _over_time(points, measure in table.sums)
     return {"type": "overTime" if time else "bars", "measures": charts}
 
 
-def _over_time(points: Iterable[tuple[Any, str, float | None]]) -> Chart:
-    """Return the series of times, names and numbers, for the names with the greatest sums."""
-    sums, series = Counter[str](), defaultdict[str, list[Any]](list)
-    known = [(json_value(time), *rest) for time, *rest in points if time is not None]
-    for time, name, number in sorted(known, key=lambda point: point[:2]):
+def _over_time(points: Iterable[tuple[Any, str, float | None]], adds_up: bool = True) -> Chart:
+    """Return the series of times, names and numbers, for the names with the greatest sums.
+
+    Args:
+        points: the times, names and numbers.
+        adds_up: whether the numbers of the other names may be added to one series.
+    """
+    known = [(time, name, number) for time, name, number in points if time is not None]
+    sums, series = defaultdict[str, float](float), defaultdict[str, list[Any]](list)
+    for _, name, number in known:
         sums[name] += abs(number or 0)
-        series[name].append([time, number])
-    return {"series": {name: series[name] for name, _ in sums.most_common(_MOST_SERIES)}}
+    greatest = sorted(sums, key=sums.__getitem__, reverse=True)[:_MOST_SERIES]
+    rest = f"{len(sums) - len(greatest)} others{'' if adds_up else ' (not drawn)'}"
+    others = defaultdict[str, float](float)
+    for time, name, number in sorted(known, key=lambda point: (json_value(point[0]), point[1])):
+        if name in greatest:
+            series[name].append([json_value(time), number])
+        else:
+            others[json_value(time)] += number or 0
+    drawn = {name: series[name] for name in greatest}
+    if others:
+        drawn[rest] = [list(point) for point in others.items()] if adds_up else []
+    return {"series": drawn, "gaps": _gaps(sorted({time for time, _, _ in known}, key=json_value))}
+
+
+def _gaps(times: list[Any]) -> list[str]:
+    """Return a time in each gap between sorted times: where the next one is later than usual."""
+    pairs = list(pairwise(times))
+    steps = sorted(after - before for before, after in pairs)
+    usual: Any = steps[len(steps) // 2] if steps else None
+    return [json_value(before + usual) for before, after in pairs if after - before > 1.5 * usual]
 
 
 def _bars(names: Iterable[str], numbers: Iterable[float | None]) -> Chart:
@@ -113,10 +130,8 @@ def _bars(names: Iterable[str], numbers: Iterable[float | None]) -> Chart:
 
 def run_charts(runs: Iterable[Run]) -> dict[str, Chart]:
     """Return seconds, rows a second and rows in a batch of each query over its runs."""
-    series: dict[str, dict[str, list[Any]]] = {
-        name: defaultdict(list) for name in ("seconds", "rows_per_second", "rows_per_batch")
-    }
-    for run in sorted(runs, key=lambda run: run.started_at):
+    points: dict[str, list[Any]] = {"seconds": [], "rows_per_second": [], "rows_per_batch": []}
+    for run in runs:
         values = {
             "seconds": run.seconds,
             "rows_per_second": run.rows_in / run.seconds if run.rows_in and run.seconds else None,
@@ -124,8 +139,9 @@ def run_charts(runs: Iterable[Run]) -> dict[str, Chart]:
         }
         for name, value in values.items():
             if value is not None:
-                series[name][run.query].append([iso_utc(run.started_at), round(value, 3)])
-    return {name: {"type": "overTime", "series": lines} for name, lines in series.items()}
+                started = datetime.fromtimestamp(run.started_at / 1e6, UTC)
+                points[name].append((started, run.query, round(value, 3)))
+    return {name: {"type": "overTime", **_over_time(each, False)} for name, each in points.items()}
 
 
 def lineage(edges: Sequence[tuple[str, str]], troubled: Iterable[str]) -> Chart:

@@ -21,7 +21,8 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, query_names
 from medallion.errors import UsageError
 from medallion.spark import signals
-from medallion.storage import clock
+from medallion.storage import clock, locks
+from medallion.storage.layout import LAYERS, PUBLISH
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
@@ -108,12 +109,10 @@ def add(config: Config, options: argparse.Namespace) -> int:
 
 
 def run(config: Config, options: argparse.Namespace) -> int:
-    from medallion.runtime.check import refuse_invalid_project
     from medallion.runtime.pipeline import open_pipeline
     from medallion.spark.query import AVAILABLE_NOW
     from medallion.state import pending_work
 
-    refuse_invalid_project(config, options.config_errors)
     command, layers = f"run {options.layer}", [options.layer]
     if options.layer not in layers_in_use(config):
         file = config.pipeline_file
@@ -128,10 +127,8 @@ def run(config: Config, options: argparse.Namespace) -> int:
 
 
 def stream(config: Config, options: argparse.Namespace) -> int:
-    from medallion.runtime.check import refuse_invalid_project
     from medallion.spark.query import AVAILABLE_NOW
 
-    refuse_invalid_project(config, options.config_errors)
     if options.trigger == AVAILABLE_NOW:
         raise UsageError("medallion stream keeps running: give an interval, or use nightly.")
     return _stream_layers(config, options, "stream", layers_in_use(config))
@@ -243,7 +240,7 @@ def check(config: Config, options: argparse.Namespace) -> int:
 
     result = run_check(config, options.config_errors)
     if not options.json:
-        print_result(f"lakehouse {config.layout.root}")
+        print_result(_lakehouse_line(config))
     _present(options, render_runs.check_json, render_runs.check_text, result)
     return result.exit_status
 
@@ -300,12 +297,10 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
 def apply(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render_runs import plan_lines
     from medallion.inspect import edits
-    from medallion.runtime.check import refuse_invalid_project
     from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.refresh import apply_edits
 
     config.layout.require_root()
-    refuse_invalid_project(config, options.config_errors)
     plan = edits.select_edits(edits.find_edits(config), options.tables)
     print_result("\n".join(plan_lines(plan)))
     tables = [edit.table for edit in plan if edit.action == edits.EditAction.REBUILD]
@@ -368,7 +363,7 @@ def replay(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.pipeline import open_pipeline
 
     config.layout.require_root()
-    name = replay.source_to_replay(config, options.table)
+    name = replay.source_to_replay(config, options.table, options.where)
     if options.rescued and options.where:
         raise UsageError("--rescued validates all rows: leave --where out.")
     # For rescued values, bronze is rewritten.
@@ -402,7 +397,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
         print_result(to_json(render_runs.status_json(statuses, seen.verdict)))
     else:
         print_result(render_runs.verdict_text(seen.verdict))
-        print_result(f"lakehouse {config.layout.root}")
+        print_result(_lakehouse_line(config))
         print_result(render_runs.status_text(statuses))
     return 0 if seen.verdict.is_healthy else 1
 
@@ -456,8 +451,16 @@ def _with_existing_root(config: Config, options: argparse.Namespace) -> Config:
     """Require an existing root, print it unless `--json` is set, and return the configuration."""
     config.layout.require_root()
     if not options.json:
-        print_result(f"lakehouse {config.layout.root}")
+        print_result(_lakehouse_line(config))
     return config
+
+
+def _lakehouse_line(config: Config) -> str:
+    """Return the root, and the processes that write there now."""
+    layers = (*LAYERS, PUBLISH)
+    holders = filter(None, (locks.lock_holder(config.layout, layer) for layer in layers))
+    working = " and ".join(dict.fromkeys(holders))
+    return f"lakehouse {config.layout.root}{f': {working} works on it' if working else ''}"
 
 
 def _reporter(quiet: bool) -> Reporter:

@@ -29,6 +29,10 @@ from medallion.storage.root_format import read_format
 Command = Callable[[Config, argparse.Namespace], int]
 _CRASHED = 70
 _ON_S3 = ("sql", "status", "files", "schema", "land", "audit", "report", "check", "add")
+_CHECKED = (
+    commands.run, commands.stream, commands.refresh, commands.apply, commands.replay,
+    commands.erase,
+)  # fmt: skip
 _JSON = "print one JSON document only"
 _SOURCE = "its name in pipeline.yaml, such as event"
 
@@ -74,8 +78,7 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
             print_message(f"medallion: {line}", sys.stderr)
 
     try:
-        if errors := _refused_errors(command, options.config_errors):
-            raise InvalidProjectError(*map(str, errors))
+        _refuse_errors(command, config, options.config_errors)
         if isinstance(config.layout.root, ObjectPath) and command.__name__ not in _ON_S3:
             known = ", ".join(_ON_S3)
             raise UsageError(f"MEDALLION_HOME is on S3, where these commands work: {known}.")
@@ -91,13 +94,16 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
     return status
 
 
-def _refused_errors(command: Command, errors: Sequence[ConfigError]) -> Sequence[ConfigError]:
-    """Return the errors of the configuration that stop a command."""
-    if command in (commands.check, commands.nightly, commands.run, commands.stream):
-        return ()  # they find the other errors of the project, too
-    if command is commands.add:
-        return [error for error in errors if not isinstance(error, NoSourceError)]
-    return errors
+def _refuse_errors(command: Command, config: Config, errors: Sequence[ConfigError]) -> None:
+    """Raise InvalidProjectError if errors of the project stop a command."""
+    if command in _CHECKED:
+        from medallion.runtime.check import refuse_invalid_project  # imports PySpark
+
+        refuse_invalid_project(config, errors)
+    elif command is commands.add:
+        errors = [error for error in errors if not isinstance(error, NoSourceError)]
+    if errors and command not in (commands.check, commands.nightly):  # they find the others, too
+        raise InvalidProjectError(*map(str, errors))
 
 
 def _report_unexpected(error: Exception) -> int:

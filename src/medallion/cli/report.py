@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from functools import cache
@@ -24,7 +24,7 @@ from jinja2.filters import do_filesizeformat
 from markupsafe import Markup
 
 from medallion.cli import charts, render_runs
-from medallion.cli.terminal import cell_text, iso_utc, json_value, print_message
+from medallion.cli.terminal import cell_text, iso_utc, json_value, print_message, shown_text
 from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
@@ -41,6 +41,9 @@ _LONGEST_CELL = 400
 _RUN = (
     "query", "state", "error", "started_at", "seconds", "batches", "rows_in", "rows_out",
     "quarantined_rows", "duplicate_rows", "late_rows",
+)  # fmt: skip
+_GATE = (
+    "query", "state", "failures", "started_at", "rows_in", "accepted_expectations", "seconds",
 )  # fmt: skip
 
 
@@ -99,7 +102,6 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         refresh_seconds: how often a served page fetches itself; 0 for a file.
     """
     library, script = _asset("echarts.min.js"), _asset("page.js")
-    gates, gate_examples = _gates(overview)
     template = _environment().get_template("page.html.j2")
     return template.render(
         overview=overview,
@@ -112,9 +114,8 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
         balance=shown_figures("source", overview.audit.balances),
         has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
-        gates=gates,
-        gate_examples=gate_examples,
-        runs=_runs(overview.runs),
+        run_columns=_RUN,
+        gate_columns=_GATE,
         sizes=[
             (name, size.rows, size.files, size.bytes, _time(size.changed_at))
             for name, size in overview.sizes.items()
@@ -137,7 +138,7 @@ def _environment() -> Environment:
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
     environment.filters.update(cell=_cell, utc=_time)
-    environment.filters.update(counted=counted, example=_example)
+    environment.filters.update(counted=counted, example=_example, failures=parse_failures)
     environment.tests["time"] = lambda value: isinstance(value, date)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # in the order of the data
     return environment
@@ -164,7 +165,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         has_seconds = value.second or value.microsecond
         return value.replace(tzinfo=None).isoformat(" ", "auto" if has_seconds else "minutes")
-    shown = cell_text(value)
+    shown = shown_text(value)
     return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
 
 
@@ -184,43 +185,12 @@ def _time(micros: int | None) -> datetime | None:
     return None if micros is None else datetime.fromtimestamp(micros // 1_000_000, UTC)
 
 
-def _gates(overview: Overview) -> tuple[list[tuple[Any, ...]], list[tuple[str, str, str]]]:
-    """Return a row of each gate, and the rows that the last of each table found."""
-    failures = {run: parse_failures(run.failures) for run in overview.gates}
-    rows = [
-        (
-            run.query,
-            run.state,
-            "; ".join(f"{each.expectation}: {each.detail}" for each in failures[run]),
-            _time(run.started_at),
-            run.rows_in,
-            run.accepted_expectations,
-            run.seconds,
-        )
-        for run in overview.gates
-    ]
-    last = {run.query: run for run in reversed(overview.gates)}
-    examples = [
-        (table, each.expectation, example)
-        for table, run in sorted(last.items())
-        for each in failures[run]
-        for example in each.examples
-    ]
-    return rows, examples
-
-
 def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return rule, time and file of a quarantined row, and its other values in one string."""
     technical = {"rule", FAILED_RULES, INGESTED_AT, SOURCE_FILE, "_source_modified_at"}
     names = [name for name in row if name not in technical or name in TECHNICAL_COLUMNS[:2]]
     values = ", ".join(f"{name}: {cell_text(row[name])}" for name in names)
     return row["rule"], row.get(INGESTED_AT), row.get(SOURCE_FILE), values
-
-
-def _runs(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the columns and rows of the runs, with the error beside the state."""
-    values = [{**asdict(run), "started_at": _time(run.started_at)} for run in runs]
-    return {"columns": _RUN, "rows": [[each[name] for name in _RUN] for each in values]}
 
 
 class ReportServer(ThreadingHTTPServer):

@@ -118,9 +118,15 @@ def json_value(value: Any) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """Return a value of a row as the string of a table's cell."""
+    """Return a value of a row as the string of a table's cell, with every digit."""
     simple = value if isinstance(value, str) else json_value(value)
     return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)
+
+
+def shown_text(value: Any) -> str:
+    """Return a value of a row for reading: as `cell_text`, with 15 digits of a double."""
+    is_double = isinstance(value, float) and math.isfinite(value)
+    return cell_text(float(f"{value:.15g}") if is_double else value)
 
 
 def iso_utc(micros: int | None) -> str | None:
@@ -144,7 +150,7 @@ def _printable_table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> tuple[list[str], list[list[str]], list[bool]]:
     """Return printable names and cells, and for each column if all its values are numbers."""
-    cells = [["NULL" if value is None else cell_text(value) for value in row] for row in rows]
+    cells = [["NULL" if value is None else shown_text(value) for value in row] for row in rows]
     types = [{type(row[at]) for row in rows} for at in range(len(columns))]
     numbers = [bool(rows) and each <= _NUMBERS for each in types]
     return [*map(printable, columns)], [[*map(printable, row)] for row in cells], numbers

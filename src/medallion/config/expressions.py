@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from medallion.errors import UsageError
 from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
 
 if TYPE_CHECKING:
@@ -95,6 +96,24 @@ def sql_problem(sql: str) -> str | None:
                 hint = did_you_mean(call.name, known)
                 return f"calls {call.name}, which is not a function of Spark{hint}"
     return None
+
+
+def refuse_wrong_condition(name: str, sql: str, columns: Collection[str], table: str) -> None:
+    """Raise UsageError if a condition is wrong, or reads what is no column of its table.
+
+    Args:
+        name: the option with the condition.
+        sql: the condition.
+        columns: the columns of the table.
+        table: its name.
+    """
+    known, problem = {column.lower() for column in columns}, sql_problem(sql)
+    unknown = [each for each in column_names(sql) or () if each.lower() not in known]
+    if unknown and not problem:
+        hint = did_you_mean(unknown[0], columns) or f"; there are {', '.join(sorted(columns))}"
+        problem = f"reads {unknown[0]}, which is not a column of {table}{hint}"
+    if problem:
+        raise UsageError(f"{name} {problem}.")
 
 
 def unknown_columns(

@@ -30,6 +30,7 @@ _MAX_FINDINGS, _TABLES = 20, "tables"
 # Rows add up beside these problems.
 _TOLERATED = (
     ProblemCode.FAILED,
+    ProblemCode.KILLED,
     ProblemCode.REJECTED,
     ProblemCode.WAITING,
     ProblemCode.FOLDER,

@@ -1,5 +1,6 @@
 """Rows of gold tables, and problems that the rows of tables show; no JVM."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,17 +11,12 @@ from medallion.inspect.problems import Problem, ProblemCode
 from medallion.sql import engine
 from medallion.sql.result import Result
 from medallion.state.runs import RunState
-from medallion.storage import delta_tables
-from medallion.storage.table_specs import (
-    DELETE_RULE,
-    FAILED_RULES,
-    MESSAGE_RULES,
-    SEQUENCE,
-    quote_identifier,
-)
+from medallion.storage import delta_tables, table_specs
 from medallion.storage.text import counted
 
 ROWS_SHOWN = 3
+_SUM = re.compile(r"\s*(count|sum|count_if)\((?!\s*distinct)[^()]*\)\s*", re.IGNORECASE)
+_ORDERED = re.compile(r"\border\s+by\b[^()]*$", re.IGNORECASE)  # the rows of a view
 _EMPTY = Result((), [])
 
 
@@ -28,7 +24,8 @@ _EMPTY = Result((), [])
 class FirstRows:
     """The row count of a table and its first rows, or why it cannot be read.
 
-    `groups` are the columns that identify a row, if the definition has some.
+    `groups` are the columns that identify a row, if the definition has some, and `sums` the counts
+    and sums, which add up over groups.
     """
 
     table: str
@@ -36,6 +33,7 @@ class FirstRows:
     first: Result
     unreadable: str | None = None
     groups: tuple[str, ...] = ()
+    sums: tuple[str, ...] = ()
 
 
 def first_rows(config: Config, limit: int = ROWS_SHOWN) -> list[FirstRows]:
@@ -52,7 +50,8 @@ def read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -
         is_newest: whether to return the newest rows, if it has times.
     """
     gold = None if table in config.views else config.gold[table.removeprefix("gold.")].definition
-    groups = gold.groups if isinstance(gold, Aggregate) else ()
+    groups, measure = (gold.groups, gold.measure) if isinstance(gold, Aggregate) else ((), {})
+    sums = tuple(name for name, sql in measure.items() if _SUM.fullmatch(sql))
     try:
         if not (rows := _row_count(config, table)):
             return FirstRows(table, 0, _EMPTY)
@@ -60,9 +59,14 @@ def read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -
         if is_newest:
             columns = _query(config, f"DESCRIBE {table}").rows
             times = [name for name, type_, _ in columns if type_.startswith(("timestamp", "date"))]
-            order = f"{quote_identifier(times[0])} desc" if times else "1"
-        first = _query(config, f"select * from {table} order by {order} limit {limit}")
-        return FirstRows(table, rows, first, groups=groups)
+            order = f"{table_specs.quote_identifier(times[0])} desc" if times else "1"
+        sql = f"select * from {table} order by {order} limit {limit}"
+        view = config.views.get(table, "").rstrip("; \n")
+        if ordered := _ORDERED.search(view):  # selecting from it would not sort
+            sql = view if "limit" in ordered[0].lower() else f"{view}\nlimit {limit}"
+        first = _query(config, sql)
+        first = Result(first.columns, first.rows[:limit])
+        return FirstRows(table, rows, first, groups=groups, sums=sums)
     except ITEM_ERRORS as error:
         reason = error_message(error).removeprefix(f"{table}: ")
         return FirstRows(table, 0, _EMPTY, f"{table}: {reason}")
@@ -71,7 +75,7 @@ def read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -
 def quarantined_by_rule(config: Config, name: str) -> list[tuple[str, int]]:
     """Return the number of rows in `quarantine.<name>` by broken rule, the greatest first."""
     table = config.layout.table(f"quarantine.{name}")
-    rules = f"(select unnest({FAILED_RULES}) as rule from rows)"
+    rules = f"(select unnest({table_specs.FAILED_RULES}) as rule from rows)"
     by_rule = "group by rule order by 2 desc, 1"
     return delta_tables.select_rows(table, "rule, count(*)", by_rule, rules)
 
@@ -89,7 +93,7 @@ def mostly_quarantined(config: Config, run_state: RunState) -> Iterator[Problem]
         if 2 * quarantined <= rows:
             continue
         rules = quarantined_by_rule(config, table.partition(".")[2])
-        if not {rule for rule, _ in rules} <= {*MESSAGE_RULES}:
+        if not {rule for rule, _ in rules} <= {*table_specs.MESSAGE_RULES}:
             all_rules = ", ".join(f"{rule} ({count:,})" for rule, count in rules)
             sentence = (
                 f"{quarantined:,} of {counted(rows, 'row')} of the last run broke a rule; "
@@ -102,7 +106,7 @@ def mostly_quarantined(config: Config, run_state: RunState) -> Iterator[Problem]
 def deletes_not_applied(config: Config) -> Iterator[Problem]:
     """Yield a problem for each quarantine table that has deletes."""
     for name in (name for name, source in config.sources.items() if source.cdc):
-        if count := dict(quarantined_by_rule(config, name)).get(DELETE_RULE):
+        if count := dict(quarantined_by_rule(config, name)).get(table_specs.DELETE_RULE):
             table = f"quarantine.{name}"
             sentence = f"{counted(count, 'delete')} broke a rule, so silver.{name} keeps the rows"
             remedy = _quarantine_remedy(config, table)
@@ -124,7 +128,7 @@ def held_snapshots(config: Config) -> Iterator[Problem]:
         if not source.cdc or not source.cdc.snapshot:
             continue
         keys = ", ".join(f'"{key}"' for key in source.keys)
-        rows = f"(select distinct {SEQUENCE} as at, {keys} from rows)"
+        rows = f"(select distinct {table_specs.SEQUENCE} as at, {keys} from rows)"
         log, rest = config.layout.table(source.rows_table), "group by at order by at"
         applied, held = 0, None
         for sequence, size in delta_tables.select_rows(log, "at, count(*)", rest, rows):

@@ -53,7 +53,7 @@ class Run:
 
 
 Periods = Mapping[str, Sequence[tuple[datetime, str, int]]]
-"""By name, the start of a minute, hour or day, what became of rows in that time, and how many."""
+"""By name, the start of a minute, hour or day, a rule or `rows`, and how many rows."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Overview:
         runs: the newest runs, newest first.
         unreadable: messages about parts that cannot be read.
         statuses: the status of each query.
-        periods: the rows of each source over time, oldest first.
+        periods: the ingested rows of each source over time, oldest first.
         rules: the quarantined rows of each rule over time, oldest first.
         examples: quarantined rows by silver table, newest first, at most three of each rule.
         sizes: the size of each table.
@@ -179,20 +179,11 @@ def _rule_periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
 
 
 def _source_periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
-    """Return rows over time from `ops.runs`: like the balance, since a query's last refresh."""
-    columns = {
-        "silver": "rows_out",
-        "quarantined": "quarantined_rows",
-        "duplicates": "duplicate_rows",
-    }
-    of_silver = f"{runs.rows_since_refresh()} where query = 'silver.{name}'"
-    counts = (
-        f"select started_at, '{fate}' as fate, {column} as n from {of_silver} and {column} > 0"
-        for fate, column in columns.items()
-    )
-    source = f"({' union all '.join(counts)})"
+    """Return the rows that were ingested over time; a refresh ingests none."""
+    of_bronze = f"query = 'bronze.{name}' and kind = 'query' and state <> '{runs.REFRESHED}'"
+    source = f"(select started_at, rows_in from rows where {of_bronze} and rows_in > 0)"
     table = config.layout.table(runs.TABLE)
-    return _periods(table, "started_at", source, "fate, sum(n)")
+    return _periods(table, "started_at", source, "'rows', sum(rows_in)")
 
 
 def _periods(

@@ -1,5 +1,6 @@
 """What is wrong with a lakehouse or its project, with the remedy; as lines and as JSON."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -23,6 +24,7 @@ class ProblemCode(StrEnum):
     BLOCKED = "blocked"
     UNBALANCED = "unbalanced"
     EDITED = "waits_for_apply"
+    KILLED = "killed"
     UNFINISHED_ERASE = "unfinished_erase"
     UNFINISHED_REFRESH = "unfinished_refresh"
     UNFINISHED_REPLAY = "unfinished_replay"
@@ -82,12 +84,19 @@ class Problem:
         return _ORDER.index(self.code) >= _ORDER.index(ProblemCode.MALFORMED)
 
     @property
+    def headline(self) -> str:
+        """The sentence without examples and details."""
+        sentence = self.sentence.removeprefix(f"{self.subject}: ")
+        return re.split(r"[.;] |: \[|, such as ", sentence)[0]
+
+    @property
     def line(self) -> str:
         """What is wrong, and what to do."""
         return f"{self}; {self.remedy}" if self.remedy else str(self)
 
     def __str__(self) -> str:
-        sentence = self.sentence.removeprefix(f"{self.subject}: ")
+        title, subject = f"{self.code.label} of {self.subject}", f"{self.subject}: "
+        sentence = self.sentence.removeprefix(title).removeprefix(": ").removeprefix(subject)
         return ": ".join(filter(None, (self.code.label, self.subject, sentence)))
 
 

@@ -105,7 +105,7 @@ def _without_name(error: Exception, query: Query) -> str:
 def _state(run: LastRun | None, holder: str | None) -> str:
     if holder and run and run.state == FAILED:
         return f"{FAILED}, retried by {holder}"
-    return f"{RUNNING} ({holder})" if holder else run.state if run else NEVER
+    return f"{RUNNING}: {holder}" if holder else run.state if run else NEVER
 
 
 def _backlog(config: Config, source: SourceConfig, last_busy: LastRun | None) -> BacklogStatus:

@@ -16,6 +16,7 @@ from medallion.inspect.status import QueryStatus
 from medallion.quality.suites import suite_path
 from medallion.state import journal, pending_work
 from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, RunRecords, RunState
+from medallion.storage import locks
 from medallion.storage.layout import LAYERS, PUBLISH, layer_of
 
 _LEAST_FREE = 2**30  # bytes; Spark's state and a compaction need room
@@ -146,9 +147,16 @@ def _rule_remedy(config: Config, table: str) -> str:
 
 def unfinished_problems(config: Config) -> Iterator[Problem]:
     """Yield a problem for each command that was interrupted, and that no process completes now."""
-    for entry in journal.unfinished_commands(config):
+    entries = journal.unfinished_commands(config)
+    for entry in entries:
         code = ProblemCode(f"unfinished_{entry.command}")
         yield Problem(code, entry.subject, entry.title, entry.remedy)
+    for killed in locks.killed_processes(config.layout, (*LAYERS, PUBLISH)):
+        what = "run" if killed.command == NIGHTLY else killed.command
+        sentence = f"the {what} of {killed.start} (pid {killed.pid}) was killed"
+        if killed.command not in {entry.command for entry in entries}:
+            remedy = "the next nightly run continues it"
+            yield Problem(ProblemCode.KILLED, killed.command, sentence, remedy)
 
 
 def _disk_problems(config: Config) -> Iterator[Problem]:

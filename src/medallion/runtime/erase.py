@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from medallion.config.expressions import column_names, refuse_wrong_condition
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, layers_in_use, queries, readers
 from medallion.config.tables import ToKafka
@@ -136,6 +137,8 @@ def _refuse_invalid(config: Config, request: Request) -> None:
         raise UsageError(f"No rows can be erased from {table}; name one of {', '.join(names)}.")
     if not delta_tables.table_exists(layout.table(table)):
         raise UsageError(f"{table} does not exist yet: nothing was ingested.")
+    columns = delta_tables.column_names(layout.table(table))
+    refuse_wrong_condition(_WHERE, request.condition, columns, table)
     if not request.cascade and not request.is_dry_run:
         followers = (name for name in _tables(config, table) if name != table)
         raise UsageError(
@@ -403,6 +406,16 @@ def _notes(config: Config, erasure: Erasure) -> tuple[str, ...]:
             f"bronze.{source.name} keeps {counted(erasure.undecided, 'row')} for which the "
             "condition is null, such as malformed lines."
         )
+    erased, names = {*_tables(config, erasure.table)}, column_names(erasure.condition) or ()
+    for name in dict.fromkeys(names):
+        others = [
+            table
+            for table, path in layout.tables().items()
+            if table not in erased and layer_of(table) != "ops"
+            if name.lower() in map(str.lower, delta_tables.column_names(path))
+        ]
+        if others:
+            notes.append(f"Other tables with a column {name} are not changed: {', '.join(others)}.")
     entries = () if source.stream else ledger.read_entries(layout, source.name)
     unread = [
         entry.moved_to or entry.path

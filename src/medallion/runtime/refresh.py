@@ -266,6 +266,11 @@ def _try_rebuild(pipeline: Pipeline, tables: Iterable[str], without: AbstractSet
                 _rebuild(pipeline, table)
             except Exception as error:
                 failures.append((flow, as_medallion_error(error, f"{table} cannot be rebuilt")))
+                pending = journal.rebuilds(pipeline.config)
+                if table in pending and not pending.keys() & {*flow.upstream}:  # else that is why
+                    cause = str(failures[-1][1]).removeprefix(f"{table}: ")
+                    entry = replace(pending[table], failure=cause)
+                    journal.write_entry(pipeline.config.layout, entry)
     return failures
 
 
@@ -280,8 +285,8 @@ def _rebuild(pipeline: Pipeline, table: str, with_readers: bool = False) -> None
     layout = pipeline.config.layout
     journal.require_rebuilds(pipeline.config)
     pending, old = journal.rebuilds(pipeline.config), pipeline.flow(table)
-    if inputs := [pending[name] for name in old.upstream if name in pending]:
-        raise MedallionError(f"{table} waits for an {inputs[0]}.")
+    if inputs := [name for name in old.upstream if name in pending]:
+        raise MedallionError(f"{table} waits for {inputs[0]}, whose refresh is unfinished.")
     staging = StagingLayout(layout.root, old.targets)
     for leftover in (*map(staging.table, old.targets), staging.checkpoint(table)):
         leftover.delete_prefix()

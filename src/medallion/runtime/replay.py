@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from medallion.config.expressions import refuse_wrong_condition
 from medallion.config.model import Config
 from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
@@ -24,7 +25,7 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.runtime.resume import QUARANTINE, SILVER, complete_replay, replay_staging
 from medallion.spark import delta_reads
-from medallion.spark.errors import one_line
+from medallion.spark.errors import one_line, raise_combined
 from medallion.state import journal
 from medallion.state.journal import Entry, Replay
 from medallion.state.runs import REPLAYED, run_row
@@ -49,11 +50,11 @@ class ReplayCounts:
     quarantined: int
 
 
-def source_to_replay(config: Config, table: str) -> str:
+def source_to_replay(config: Config, table: str, where: str | None) -> str:
     """Return the source of `quarantine.<source>`.
 
     Raises:
-        UsageError: no source has that quarantine, or it does not exist yet.
+        UsageError: no source has that quarantine, it does not exist yet, or the condition is wrong.
     """
     layer, _, name = table.partition(".")
     if layer != "quarantine" or name not in config.sources:
@@ -61,6 +62,8 @@ def source_to_replay(config: Config, table: str) -> str:
         raise UsageError(f"{table} cannot be replayed; these can: {known}.")
     if not delta_tables.table_exists(config.layout.table(table)):
         raise UsageError(f"{table} does not exist yet: run medallion run silver first.")
+    columns = delta_tables.column_names(config.layout.table(table))
+    refuse_wrong_condition("--where", where or "true", columns, table)
     return name
 
 
@@ -114,6 +117,9 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
         entry = Entry(f"quarantine.{name}", Replay(version, until, row))
         journal.write_entry(config.layout, entry)
         complete_replay(spark, config, pipeline.runs, entry)
+        if flow.source.cdc:  # the rows are in the log of changes
+            merged = pipeline.run_flows([pipeline.flow(f"silver.{name}")])
+            raise_combined(error for _, error in merged)
     return counts
 
 

@@ -293,7 +293,9 @@ def as_medallion_error(error: Exception, what: str) -> MedallionError:
 def raise_combined(errors: Iterable[MedallionError]) -> None:
     """Raise several errors as one, of the class of the first; do nothing if there are none."""
     if failures := list(errors):
-        raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures)))) from failures[0]
+        combined = type(failures[0])(str(failures[0]))
+        combined.args = tuple(dict.fromkeys(map(str, failures)))
+        raise combined from failures[0]
 
 
 def one_line(text: str) -> str:

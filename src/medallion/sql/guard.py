@@ -78,6 +78,8 @@ _BEFORE_TAG = re.compile(r"(?:^|[\s(,=<>|+*/-])\Z")
 _READS = {"SELECT", "WITH", "VALUES"}
 _DESCRIBES = {"DESCRIBE", "DESC"}
 _OPTIONS = {"ANALYZE", "VERBOSE", "FORMAT"}  # of EXPLAIN
+SUM_OVERFLOW = "a sum does not fit its type"
+_WIDE = " * arrow_cast(1, 'Decimal256(1, 0)')"
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
 
 
@@ -136,6 +138,44 @@ def _writing_words(words: list[str], at: int) -> str | None:
         if not is_column and (word == "INTO" or (word in _WRITES and before in {"(", ")"})):
             return word
     return None
+
+
+def with_checked_sums(statement: str) -> str:
+    """Return a query that fails with SUM_OVERFLOW where the engine would wrap a sum.
+
+    Such a sum differs from the sum of the same values as decimals of 256 bits.
+    """
+    tokens = _tokenize(statement)
+    if tokens[0].text.upper() not in {"(", *_READS}:
+        return statement
+    for at in reversed(range(len(tokens) - 1)):
+        name, bracket = tokens[at : at + 2]
+        if name.text.lower() != "sum" or bracket.text != "(":
+            continue
+        end = after = _closing(tokens, at + 1)
+        while tokens[after + 1 :] and tokens[after + 1].text.upper() in ("FILTER", "OVER"):
+            after = _closing(tokens, after + 2)  # the name of a window closes itself
+        values = statement[bracket.start + 1 : tokens[end].start]
+        stop = tokens[after].start + len(tokens[after].text)
+        more, distinct = statement[tokens[end].start + 1 : stop], ""
+        if tokens[at + 2].text.upper() == "DISTINCT":
+            distinct, values = "DISTINCT ", values.lstrip()[len("DISTINCT") :]
+        total, exact = (f"sum({distinct}({values}\n){wide}){more}" for wide in ("", _WIDE))
+        outcome = f"CASE WHEN {exact} IS DISTINCT FROM {total} THEN '{SUM_OVERFLOW}' ELSE '1' END"
+        checked = f"CASE WHEN CAST({outcome} AS BIGINT) = 1 THEN {total} END"
+        statement = statement[: name.start] + checked + statement[stop:]
+        tokens = _tokenize(statement)
+    return statement
+
+
+def _closing(tokens: list[_Token], at: int) -> int:
+    """Return the index of the bracket that closes the one at an index."""
+    depth = 0
+    for index in range(at, len(tokens)):
+        depth += {"(": 1, ")": -1}.get(tokens[index].text, 0)
+        if not depth:
+            return index
+    return len(tokens) - 1
 
 
 def _table_names(tokens: list[_Token]) -> set[str]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from medallion.config.expressions import nearest_name
+from medallion.sql.guard import SUM_OVERFLOW
 
 Span = tuple[int, int]
 
@@ -55,6 +56,8 @@ def describe(text: str, sql: str, root: str, tables: Sequence[str]) -> tuple[str
     if match := _ARGUMENTS.search(text):
         advice = "convert the argument, as in try_cast(... as double)"
         return f"{match[1]} does not take {sql_types(match[2])}: {advice}", _find(match[1], sql)
+    if SUM_OVERFLOW in text:
+        return f"{SUM_OVERFLOW}: convert the values, as in sum(cast(... as double))", None
     if match := _PARSER.search(text):
         message = _POSITION.sub("", match[1])
         return f"{message[:1].lower()}{message[1:]}", _at_position(text, sql)

@@ -160,11 +160,13 @@ class Entry(Generic[_Arguments]):
         subject: the table that the command names; of a backfill, any unique name.
         arguments: what it needs in order to be completed.
         done: its steps that are done.
+        failure: why it could not be completed; empty if it was interrupted.
     """
 
     subject: str
     arguments: _Arguments
     done: tuple[str, ...] = ()
+    failure: str = ""
 
     @property
     def command(self) -> Command:
@@ -180,13 +182,15 @@ class Entry(Generic[_Arguments]):
     @property
     def title(self) -> str:
         """The entry in messages."""
-        return f"unfinished {self.command} of {self.subject}"
+        cause = f": {self.failure}" if self.failure else ""
+        return f"unfinished {self.command} of {self.subject}{cause}"
 
     @property
     def remedy(self) -> str:
         """What completes it."""
         command = {Command.ERASE: "erase, without arguments"}.get(self.command, "nightly")
-        return f"complete it with medallion {command}"
+        correct = "correct what the message names, then " if self.failure else ""
+        return f"{correct}complete it with medallion {command}"
 
     def __str__(self) -> str:
         return f"{self.title}: {self.remedy}"
@@ -214,7 +218,8 @@ def read_entries(config: Config, *types: type[_Arguments]) -> list[Entry[_Argume
                 if (type_ := _TYPES[name]) in types:
                     document = json.loads(file.read())
                     arguments = _decode(type_, document["arguments"])
-                    entries[file] = Entry(subject, arguments, tuple(document["done"]))
+                    done, failure = tuple(document["done"]), document.get("failure", "")
+                    entries[file] = Entry(subject, arguments, done, failure)
     return [entry for entry in entries.values() if isinstance(entry.arguments, types)]
 
 
@@ -259,7 +264,7 @@ def lock_layers(
 
 def write_entry(layout: Layout, entry: Entry[Any]) -> None:
     """Write an entry atomically and durably."""
-    document = {"done": entry.done, "arguments": asdict(entry.arguments)}
+    document = {"done": entry.done, "failure": entry.failure, "arguments": asdict(entry.arguments)}
     entry.file(layout).write_atomic(json.dumps(document))
 
 

@@ -334,11 +334,6 @@ _ROWS = """(
 _IS_SINCE = "kind in ('query', 'replay') and (since is null or number >= since)"
 
 
-def rows_since_refresh() -> str:
-    """Return the SQL of the records of queries that `sums` adds up, as a source of `rows`."""
-    return f"(select * from {_ROWS.format('')} where {_IS_SINCE})"
-
-
 def _last(columns: Mapping[str, str], where: str) -> str:
     return f"last_value({table_specs.struct_sql(columns)} order by number) filter (where {where})"
 

@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,11 @@ class Lease:
         self._valid_from = start
 
 
-def take(directory: ObjectPath, command: str) -> Lease:
+def take(directory: ObjectPath, holder: Mapping[str, Any]) -> Lease:
     """Take a lease; wait up to a minute if it is unknown whether its holder still runs.
+
+    Args:
+        holder: what names this process in messages.
 
     Raises:
         HeldError: another process holds it.
@@ -106,9 +110,8 @@ def take(directory: ObjectPath, command: str) -> Lease:
                 continue
         number = int(path.name.removesuffix(".json")) + 1 if path else 1
         document = {
-            **{"id": uuid.uuid4().hex, "command": command, "pid": os.getpid(), "beat": 0},
-            **{"started": clock.format_time(clock.now_micros()), "host": socket.gethostname()},
-            **{"process": _process(os.getpid()), "released": False},
+            **{**holder, "id": uuid.uuid4().hex, "pid": os.getpid(), "host": socket.gethostname()},
+            **{"process": _process(os.getpid()), "beat": 0, "released": False},
         }
         new, start = directory / f"{number:010}.json", _now()
         if isinstance(new, ObjectPath) and new.write_new(json.dumps(document).encode()):
@@ -117,15 +120,15 @@ def take(directory: ObjectPath, command: str) -> Lease:
             return Lease(new, document, start)
 
 
-def holder(directory: StoragePath) -> dict[str, Any] | None:
-    """Return the content of a lease that a process probably holds; None if none does."""
+def inspect(directory: StoragePath) -> tuple[bool, dict[str, Any]]:
+    """Return whether a process probably holds a lease, and its content; empty if released."""
     path = newest(directory)
     document = _read(path) if path else None
-    if path is None or document is None or _is_void(document):
-        return None
+    if path is None or document is None or document["released"]:
+        return False, {}
     info = path.info()
     is_old = info and clock.now_micros() - info.modified_at > 2 * SECONDS * 1_000_000
-    return None if is_old and not _is_running(document) else document
+    return not (_is_void(document) or (is_old and not _is_running(document))), document
 
 
 def newest(directory: StoragePath) -> StoragePath | None:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from medallion.errors import UsageError
@@ -15,7 +16,29 @@ from medallion.storage.layout import Layout
 from medallion.storage.paths import ObjectPath, StoragePath
 
 _TRIES, _PAUSE = 50, 0.01  # seconds
+_UNKNOWN = "another process"
 _held: dict[StoragePath, Callable[[], None]] = {}  # the locks of this process, and their checks
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """A process that holds or held the lock of a layer, since a time in microseconds since 1970."""
+
+    command: str
+    pid: int
+    since: int
+    host: str = ""
+
+    @property
+    def start(self) -> str:
+        """The start to the minute; with its day unless that is today."""
+        day, _, time_of_day = clock.format_time(self.since).partition("T")
+        is_today = clock.format_time(clock.now_micros()).startswith(day)
+        return f"{'' if is_today else f'{day} '}{time_of_day[:5]} UTC"
+
+    def __str__(self) -> str:
+        where = f" on {self.host}" if self.host else ""
+        return f"pid {self.pid}{where} ({self.command}, since {self.start})"
 
 
 @contextmanager
@@ -23,22 +46,23 @@ def lock_layers(layout: Layout, layers: Iterable[str], command: str) -> Iterator
     """Hold the locks of layers. The system releases them when the process ends, however it ends.
 
     Raises:
-        UsageError: another process holds one of them (the message has its pid and start).
+        UsageError: another process holds one of them (the message names it).
     """
+    holder = LockHolder(command, os.getpid(), clock.now_micros())
     with ExitStack() as stack:
         for layer in layers:
-            stack.enter_context(_lock_layer(layout, layer, command))
+            stack.enter_context(_lock_layer(layout, layer, holder))
         yield
 
 
 @contextmanager
-def _lock_layer(layout: Layout, layer: str, command: str) -> Iterator[None]:
+def _lock_layer(layout: Layout, layer: str, holder: LockHolder) -> Iterator[None]:
     path = layout.lock(layer)
     if isinstance(path, ObjectPath):
         try:
-            lease = leases.take(path, command)
+            lease = leases.take(path, asdict(holder))
         except leases.HeldError as error:
-            raise _held_error(layout, layer, *_described(error.document)) from None
+            raise _held_error(layout, layer, _parse(error.document)) from None
         _held[path] = lease.check
         try:
             yield
@@ -48,22 +72,22 @@ def _lock_layer(layout: Layout, layer: str, command: str) -> Iterator[None]:
         return
     with _locked_file(path) as file:
         if file is None:
-            raise _held_error(layout, layer, *_holder(path))
+            raise _held_error(layout, layer, _inspect(path)[1])
         file.truncate(0)
-        started = clock.format_time(clock.now_micros())
-        json.dump({"command": command, "pid": os.getpid(), "started": started}, file)
+        json.dump(asdict(holder), file)
         file.flush()
         _held[path] = lambda: None
         try:
             yield
         finally:
             del _held[path]
+            file.truncate(0)  # else it was killed
 
 
-def _held_error(layout: Layout, layer: str, holder: str, start: str) -> UsageError:
+def _held_error(layout: Layout, layer: str, holder: LockHolder | None) -> UsageError:
     return UsageError(
-        f"{layer} of {layout.root} is being written by {holder}{start}; wait until it ends, or "
-        "stop it."
+        f"{layer} of {layout.root} is being written by {holder or _UNKNOWN}; wait until it ends, "
+        "or stop it."
     )
 
 
@@ -95,32 +119,38 @@ def _locked_file(path: StoragePath) -> Iterator[IO[str] | None]:
 
 
 def lock_holder(layout: Layout, layer: str) -> str | None:
-    """Return the command that holds a layer's lock, with its pid; None if no process does.
+    """Return the process that holds a layer's lock; None if none does.
 
     Also None if the lock cannot be read: then reading the layer's tables reports the error.
     """
-    path = layout.lock(layer)
+    is_held, holder = _inspect(layout.lock(layer))
+    return str(holder or _UNKNOWN) if is_held else None
+
+
+def killed_processes(layout: Layout, layers: Iterable[str]) -> list[LockHolder]:
+    """Return the processes that were killed while they held locks, and that none has followed."""
+    found = [_inspect(layout.lock(layer)) for layer in layers]
+    return list(dict.fromkeys(holder for is_held, holder in found if holder and not is_held))
+
+
+def _inspect(path: StoragePath) -> tuple[bool, LockHolder | None]:
+    """Return whether a lock is held, and the process that holds it or was killed with it."""
     if isinstance(path, ObjectPath):
-        document = leases.holder(path)
-        return _described(document)[0] if document else None
+        is_held, document = leases.inspect(path)
+        return is_held, _parse(document)
     try:
         with path.local.open(encoding="utf-8") as file:
-            if try_flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB):
-                return None
-        return _holder(path)[0]
+            is_held = not try_flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return is_held, _parse(json.load(file))
+    except ValueError:  # not written yet
+        return is_held, None
     except (FileNotFoundError, PermissionError):
+        return False, None
+
+
+def _parse(document: Mapping[str, Any]) -> LockHolder | None:
+    """Return the process that a lock names; None for the lock of an earlier release."""
+    if "since" not in document:
         return None
-
-
-def _holder(path: StoragePath) -> tuple[str, str]:
-    """Return the command and pid that a lock file names, and the command's start."""
-    try:
-        return _described(json.loads(path.read()))
-    except ValueError:  # locked, but not written yet
-        return "medallion", ""
-
-
-def _described(holder: Mapping[str, Any]) -> tuple[str, str]:
-    where = f" on {holder['host']}" if "host" in holder else ""
-    name = f"medallion {holder['command']}, pid {holder['pid']}{where}"
-    return name, f", started {holder['started']}"
+    since, host = document["since"], document.get("host", "")
+    return LockHolder(document["command"], document["pid"], since, host)

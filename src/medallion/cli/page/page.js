@@ -9,7 +9,7 @@ const PALETTE = {
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const FATES = { silver: "silver", quarantined: "quarantine", duplicates: "duplicate", waiting: "waiting" };
+const FATES = { silver: "silver", quarantined: "quarantine", duplicate: "duplicate", superseded: "other", deleted: "other", erased: "other", waiting: "waiting" };
 const isNarrow = (element) => element.clientWidth < 480;
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
@@ -47,21 +47,20 @@ function legend(names) {
 
 const grid = (names, more) => ({ left: 4, right: 14, top: names.length > 1 ? 30 : 10, bottom: 2, outerBoundsMode: "same", outerBoundsContain: "axisLabel", ...more });
 
-// Series over time: lines, or stacked bars. `points` are [ISO time, value]. Times are at equal
-// distances if one gap is longer than half of the time, or bars are stacked.
-function overTime({ series, stacked, colors }) {
+// Series over time: lines, or stacked bars. `points` are [ISO time, value]; at a time of `gaps`, and
+// at those of other series, a line is interrupted.
+function overTime({ series, stacked, colors, gaps }) {
   const names = Object.keys(series);
-  const times = [...new Set(Object.values(series).flat().map(([time]) => time))].sort();
-  const gaps = times.slice(1).map((time, at) => Date.parse(time) - Date.parse(times[at]));
-  const hasLongGap = Math.max(0, ...gaps) * 2 > Date.parse(times.at(-1)) - Date.parse(times[0]);
-  const isEven = stacked || times.length < 3 || hasLongGap;
+  const known = new Set(Object.values(series).flat().map(([time]) => time));
+  const times = [...known, ...gaps].sort();
+  const isShort = known.size < 3;
   const drawn = names.map((name) => {
     const values = new Map(series[name]);
     return {
-      name, type: stacked || times.length < 3 ? "bar" : "line", stack: stacked ? "all" : undefined,
-      data: isEven ? times.map((time) => values.get(time) ?? (stacked ? 0 : null)) : series[name],
-      color: colors?.[name] ? color(colors[name]) : undefined, barMaxWidth: 36, connectNulls: true,
-      showSymbol: times.length < 60, symbolSize: 5, lineStyle: { width: 2 },
+      name, type: stacked || isShort ? "bar" : "line", stack: stacked ? "all" : undefined,
+      data: times.map((time) => [time, values.get(time) ?? (stacked ? 0 : null)]),
+      color: colors?.[name] ? color(colors[name]) : undefined, barMaxWidth: 36, connectNulls: false,
+      showSymbol: times.length < 60 || values.size < times.length, symbolSize: 5, lineStyle: { width: 2 },
     };
   });
   const options = base();
@@ -69,7 +68,7 @@ function overTime({ series, stacked, colors }) {
   const label = { formatter: (time) => shortTime(time, times) };
   return {
     ...options, legend: legend(names), grid: grid(names), series: drawn, useUTC: true,
-    xAxis: axis(isEven ? { type: "category", data: times, label } : { type: "time" }),
+    xAxis: axis(isShort ? { type: "category", data: times, label } : { type: "time" }),
     yAxis: axis({ type: "value", label: { formatter: (value) => short.format(value) } }),
   };
 }
@@ -107,17 +106,18 @@ function bytes(value) {
 }
 
 // The balance of a source: the height of a band is its number of rows.
-function flow({ landed, bronze, fates }, element) {
+function flow({ landed, bronze, erased, fates }, element) {
   const options = base();
   const nodes = [
     { name: "landed", value: landed, itemStyle: { color: color("other") } },
     { name: "bronze", value: bronze, itemStyle: { color: color("bronze") } },
-    ...Object.entries(fates).map(([name, value]) => ({ name, value, itemStyle: { color: color(FATES[name]) } })),
+    ...Object.entries({ ...fates, ...(erased ? { erased } : {}) }).map(([name, value]) => ({ name, value, itemStyle: { color: color(FATES[name]) } })),
   ];
   // A band of one row among millions would be invisible: each is at least a hundredth of the height.
   const least = Math.max(bronze, 1) / 100;
   const links = [
     { source: "landed", target: "bronze", value: Math.max(bronze, least), rows: bronze },
+    ...(erased ? [{ source: "landed", target: "erased", value: Math.max(erased, least), rows: erased }] : []),
     ...Object.entries(fates).map(([target, value]) => ({ source: "bronze", target, value: Math.max(value, least), rows: value })),
   ];
   const rows = Object.fromEntries(nodes.map(({ name, value }) => [name, value]));
