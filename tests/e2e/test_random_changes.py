@@ -24,7 +24,11 @@ SHOP: Row = {"format": "debezium", "silver": SILVER, "keys": ["id"]}
 CARTS: Row = {
     "silver": {"id": "id", "state": "state", "at": "at"},
     "keys": ["id"],
-    "cdc": {"sequence_by": "at", "apply_as_deletes": "op = 'D'"},
+    "cdc": {
+        "sequence_by": "at",
+        "apply_as_deletes": "op = 'D'",
+        "apply_as_truncates": "op = 'T'",
+    },
 }
 DOCUMENT: Row = {
     "sources": {
@@ -180,15 +184,19 @@ def files_of(rng: random.Random, messages: list[Any], count: int) -> list[list[s
 def random_carts(rng: random.Random, count: int) -> tuple[dict[int, str], list[list[str]]]:
     """Return rows, and files whose times have whole seconds: their order is that of the lines.
 
-    The changes of one second are in one file; a file may come twice.
+    The changes of one second are in one file; a file may come twice. A truncate has its own second.
     """
     rows, files = dict[int, str](), list[list[str]]()
     for second in range(count):
         lines = []
+        at = f"2026-05-01T10:{second // 60:02}:{second % 60:02}Z"
+        if second == count // 2:
+            rows.clear()
+            files.append([json.dumps({"id": None, "at": at, "op": "T"})])
+            continue
         for _ in range(rng.randrange(1, 30)):
             key, state = rng.randrange(20), f"s{rng.randrange(5)}"
             op = "D" if key in rows and rng.random() < 0.3 else "U"
-            at = f"2026-05-01T10:{second // 60:02}:{second % 60:02}Z"
             lines.append(json.dumps({"id": key, "state": state, "at": at, "op": op}))
             rows[key] = state
             if op == "D":

@@ -76,7 +76,10 @@ def bronze(spark: SparkSession) -> DataFrame:
             "no file has had a field amout yet; did you mean amount? The columns are time, id, "
             "amount, user.",
         ),
-        ("id: id", "id: user.nme", "line 5, column 16", "there is no field nme. The fields are"),
+        (
+            *("id: id", "id: user.nme", "line 5, column 16"),
+            "there is no field nme. The fields are `name`; give one that comes later a type in",
+        ),
         ("id: id", "id: lowr(id)", "line 5, column 11", "there is no function lowr."),
         ("id: id", "id: id +", "line 5, column 11", "there is a syntax error at end of input."),
         ("id: id", "id: id + [", "line 5, column 17", "there is a syntax error at '['."),

@@ -181,7 +181,8 @@ class DefinitionPart:
             problem = f"{self.unknown_column.format(name)}{suggestion(name, columns)}"
             problem += f" The columns are {', '.join(columns)}." if columns else ""
         elif condition == "FIELD_NOT_FOUND":
-            problem = f"there is no field {name}. The fields are {parameters['fields']}."
+            problem = f"there is no field {name}. The fields are {parameters['fields']}; "
+            problem += "give one that comes later a type in the source's hints."
         elif condition == "UNRESOLVED_ROUTINE":
             problem = f"there is no function {name}."
         elif condition == "PARSE_SYNTAX_ERROR":

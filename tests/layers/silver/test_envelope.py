@@ -195,6 +195,21 @@ def test_truncate_deletes_without_a_key(spark: SparkSession) -> None:
     assert log_of(SOURCE, bronze, *columns) == [(None, 3, True, True), ("A", 4, False, None)]
 
 
+def test_truncates_of_other_writers(spark: SparkSession) -> None:
+    """A null is no truncate; silver and bronze may have the column."""
+    cdc = replace(CDC, sequence_by="seq", apply_as_deletes="op = 'd'", unavailable_value=None)
+    cdc = replace(cdc, apply_as_truncates="if(name is null, op = 'all', null)")
+    source = replace(SOURCE, is_debezium=False, silver={"user_id": "id", "name": "who"}, cdc=cdc)
+    rows = "('1', 'x', 1, 'd'), ('2', null, 2, 'all'), (null, null, 3, 'all'), ('4', null, 4, null)"
+    bronze = spark.sql(f"select * from values {rows} as t(id, who, seq, op)")
+    assert log_of(source, bronze, "_sequence", "_is_delete", "_is_truncate") == [
+        (1, True, None),
+        (2, True, True),
+        (3, True, True),
+        (4, False, None),
+    ]
+
+
 def test_rows_of_an_incremental_snapshot_have_order(spark: SparkSession) -> None:
     """Their `lsn` is null: Debezium 3.6 writes their position in `sequence` alone."""
     origin = "source struct<lsn: long, sequence: string, ts_ms: long>"

@@ -128,8 +128,7 @@ def of_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> Dat
     gone = rows.where(F.col("_next").isNotNull()).join(in_next, is_in_next, "left_anti")
     origin = {name: F.col(f"_next.origin.{name}") for name in _arrival(log)}
     gone = gone.withColumns({**origin, SEQUENCE: F.col("_next.at")})
-    deletes = _deletes(gone, {key: F.col(key) for key in keys})
-    return rows.unionByName(deletes).select(*log.columns)
+    return rows.unionByName(_deletes(gone, {k: F.col(k) for k in keys})).select(*log.columns)
 
 
 def _applied_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> DataFrame:
