@@ -178,6 +178,34 @@ def test_verdict_of_deletes_in_quarantine(
         assert problem.remedy.endswith("medallion replay quarantine.event")
 
 
+@pytest.mark.parametrize(
+    ("sizes", "sentence"),
+    [
+        ((4, 2), None),
+        ((4, 1), "the snapshot 2 has 1 row and the one before it 4,"),
+        ((4, 1, 1), "the snapshot 3 has 1 row and the one before it 4,"),
+        ((4, 1, 2), None),
+    ],
+)
+def test_verdict_of_a_snapshot_that_is_too_small(
+    config: Config, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], sentence: str | None
+) -> None:
+    """It is held until one comes with half as many rows; one that lands twice counts once."""
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: BalanceSnapshot())
+    cdc = CdcConfig("at", None, None, None, 1, False, MONTH, snapshot=True, max_deletes=0.5)
+    source = replace(config.sources["event"], keys=("id",), cdc=cdc)
+    config = replace(config, sources={"event": source}, gold={})
+    rows = [(at, id_) for at, size in enumerate(sizes, 1) for id_ in range(size)] * 2
+    log = pa.table(dict(zip(("_sequence", "id"), zip(*rows, strict=True), strict=True)))
+    write_deltalake(str(config.layout.table("silver.event_changes")), log)
+    verdict = take_verdict(config)
+    assert verdict.is_healthy == (sentence is None)
+    for problem in verdict.problems:
+        assert problem.code is ProblemCode.SNAPSHOT
+        assert sentence
+        assert problem.sentence.startswith(sentence)
+
+
 @pytest.mark.parametrize(("max_past", "count"), [(None, 1), (Duration.parse("60 years"), 0)])
 def test_verdict_warns_of_event_times_before_1990(
     config: Config, monkeypatch: pytest.MonkeyPatch, max_past: Duration | None, count: int

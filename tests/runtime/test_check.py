@@ -192,6 +192,11 @@ def test_columns_of_change_records(project: Project) -> None:
     assert "did you mean at?" in sequence
     assert "sources.sales.cdc.apply_as_deletes" in deletes
     assert "did you mean op?" in deletes
+    sales["cdc"] = {"sequence_by": "at", "apply_as_deletes": "_fivetran_deleted"}
+    result = project.check()
+    assert (result.errors, result.lines(1)) == ([], [])
+    later = "sources.sales.cdc.apply_as_deletes reads _fivetran_deleted, which no row has had yet."
+    assert result.lines(0) == [later]
 
 
 def test_directories_and_unused_files(project: Project) -> None:
