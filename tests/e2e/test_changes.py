@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from medallion.inspect.audit import run_audit
 from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.refresh import refresh_table
-from tests.support import FORMS, PROJECT
+from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 
 SAMPLES = PROJECT / "tests/discover/samples"
@@ -87,8 +87,7 @@ def after_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     for number, lines in enumerate(RUNS):
         for source in ("orders", "history"):
             shop.land(source, f"{number}.json", *lines)
-        outcome = shop.run_without_gates()
-        assert outcome.is_good, outcome.errors
+        shop.fill()
         copies.append(shop.copy(folder / str(number)))
     return copies
 
@@ -149,8 +148,7 @@ def with_customers(lakehouse: Lakehouse, folder: Path, **cdc: Any) -> Lakehouse:
     lakehouse.configure(folder, {"sources": {"customers": source}, "gold": {}})
     lines = (SAMPLES / "debezium-customers.json").read_text().splitlines()
     lakehouse.land("customers", "1.json", *lines, "null")
-    outcome = lakehouse.run_without_gates()
-    assert outcome.is_good, outcome.errors
+    lakehouse.fill("bronze", "silver")
     return lakehouse
 
 
@@ -161,15 +159,13 @@ def check_balance(lakehouse: Lakehouse, *expected: int) -> None:
     assert (balance.silver_rows, balance.superseded_rows, balance.deleted_rows) == expected
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path, form: str) -> None:
+@pytest.mark.slow  # histories are above, and files of Debezium in test_later_fields
+def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path) -> None:
     with_customers(lakehouse, tmp_path, stored_as_scd_type=2)
     assert sorted(lakehouse.rows("silver.customers", *COLUMNS)) == sorted(EXPECTED_HISTORY)
     ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
     assert failed_rules == ["tombstone"]
     check_balance(lakehouse, 30, 0, 10)
-    if form == "short":
-        return
     request = Request("silver.customers", "name = 'n1'", cascade=True)
     result = erase_rows(lakehouse.pipeline(), request)
     assert result.erasure.rows["bronze.customers"] == 4  # all changes of customer 0
@@ -178,6 +174,7 @@ def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path, form: str) -> No
     assert (audit.findings, audit.balances["customers"].erased_rows) == ((), 4)
 
 
+@pytest.mark.slow  # test_debezium_messages has the latest rows of such changes
 def test_debezium_latest(lakehouse: Lakehouse, tmp_path: Path) -> None:
     with_customers(lakehouse, tmp_path)
     assert lakehouse.rows("silver.customers") == []

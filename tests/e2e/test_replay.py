@@ -25,6 +25,7 @@ from medallion.state.journal import Entry, Replay
 from medallion.state.runs import RunRecords
 from medallion.storage.layout import LAYERS
 from tests.support.lakehouse import Lakehouse
+from tests.support.steps import repeated_steps
 
 SOURCE: dict[str, Any] = {
     "schema": {"order_id": "string", "ts": "timestamp", "amount": "long"},
@@ -110,9 +111,11 @@ def check(lakehouse: Lakehouse, expected: Balance, everything: bool = False) -> 
 
 @pytest.fixture(scope="module")
 def after_replay(first: Lakehouse, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """Return a lakehouse after a replay, each step of which has run twice."""
     folder = tmp_path_factory.mktemp("replayed")
     orders = with_a_higher_limit(first, folder)
-    counts = replay_rows(orders.pipeline(), "orders", None)
+    with repeated_steps():
+        counts = replay_rows(orders.pipeline(), "orders", None)
     assert counts == ReplayCounts(validated=7, replayed=2, duplicate=2, quarantined=3)
     return orders
 
@@ -148,9 +151,14 @@ def test_run_after_a_replay_knows_its_keys(after_replay: Lakehouse, tmp_path: Pa
     after = replace(AFTER, landed_lines=12, bronze_rows=12, silver_rows=6, duplicate_rows=3)
     check(orders, after, everything=True)
     assert orders.rows("gold.by_day", "n", "total") == [(6, 10 + 150 + 30 + 160 + 1 + 40)]
+
+
+@pytest.mark.slow  # the deep audit above computes silver again, as a refresh does
+def test_refresh_after_a_replay(after_replay: Lakehouse, tmp_path: Path) -> None:
+    orders = after_replay.copy(tmp_path / "lakehouse")
     orders.config = replace(orders.config, gold={})
     refresh_table(orders.pipeline(), "silver.orders")
-    check(orders, after)
+    check(orders, AFTER)
 
 
 def test_where_selects_rows(orders: Lakehouse) -> None:
@@ -189,6 +197,7 @@ def test_changes_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
     assert audit.findings == ()
 
 
+@pytest.mark.slow  # `after_replay` runs each step twice, and test_journal kills at each write
 def test_interrupted_replay_is_completed(
     orders: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,10 +226,14 @@ def test_interrupted_replay_is_completed(
     check(orders, AFTER, everything=True)
 
 
-def test_rescued_values_are_replayed_with_a_wider_type(orders: Lakehouse, tmp_path: Path) -> None:
+def allow_fractions(orders: Lakehouse, folder: Path) -> None:
     schema = {**SOURCE["schema"], "amount": "double"}
     document = {"sources": {"orders": {**SOURCE, "schema": schema}}, "gold": {"by_day": BY_DAY}}
-    orders.configure(tmp_path, document)
+    orders.configure(folder, document)
+
+
+def test_rescued_values_are_replayed_with_a_wider_type(orders: Lakehouse, tmp_path: Path) -> None:
+    allow_fractions(orders, tmp_path)
     counts = replay_rescued(orders.pipeline(), "orders")
     assert counts == ReplayCounts(validated=7, replayed=3, duplicate=2, quarantined=2)
     replayed = amounts(orders)
@@ -231,5 +244,10 @@ def test_rescued_values_are_replayed_with_a_wider_type(orders: Lakehouse, tmp_pa
         (None, 160),
     ]
     check(orders, replace(AFTER, silver_rows=5, quarantined_rows=2))
-    second = replay_rescued(orders.pipeline(), "orders")
-    assert second == ReplayCounts(validated=2, replayed=0, duplicate=0, quarantined=2)
+
+
+@pytest.mark.slow  # test_rewrite and test_second_replay_moves_no_row have its two parts
+def test_rescued_values_are_replayed_once(orders: Lakehouse, tmp_path: Path) -> None:
+    allow_fractions(orders, tmp_path)
+    for expected in (ReplayCounts(7, 3, 2, 2), ReplayCounts(2, 0, 0, 2)):
+        assert replay_rescued(orders.pipeline(), "orders") == expected
