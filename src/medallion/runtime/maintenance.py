@@ -110,6 +110,7 @@ def maintain(
         try:
             if not delta_tables.table_exists(table.path):
                 continue
+            locks.check_locks()
             with table.lock():
                 changes, note = _maintain(config, runs, table, unread.get(table.name), is_streaming)
         except Exception as error:  # a failure of maintenance stops nothing else

@@ -8,7 +8,7 @@ from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.spark.errors import as_medallion_error
 from medallion.state.runs import DONE, FAILED, QueryTotals, RunRecords, run_row
-from medallion.storage import clock, delta_tables
+from medallion.storage import clock, delta_tables, locks
 from medallion.storage.text import Reporter
 
 RECORD_SECONDS = 30.0  # between two records of a stream
@@ -30,6 +30,7 @@ def record_flows(runs: RunRecords, flows: Sequence[Flow]) -> dict[str, Medallion
     """
     rows, failures = [], dict[str, MedallionError]()
     flows = [flow for flow in flows if flow.run and not flow.run.is_recorded]
+    locks.check_locks()
     for flow in flows:
         try:
             row = _row_if_active(runs, flow)

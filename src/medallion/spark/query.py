@@ -19,7 +19,7 @@ from medallion.config.values import Duration
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, errors, jvm
 from medallion.spark.errors import SPARK_ERRORS, Failure, FailureCode, describe_error
-from medallion.storage import clock
+from medallion.storage import clock, locks
 from medallion.storage.paths import StoragePath
 
 
@@ -56,6 +56,7 @@ class Sink:
             self.is_complete = True
             raise MedallionError(f"batch {batch} waits until its query is started again")
         try:
+            locks.check_locks()
             self.write(rows, batch)
         except Exception as error:
             self.error = error

@@ -274,6 +274,7 @@ def run_steps(
     """Run the steps of an entry that are not done, each of which may be repeated; remove it."""
     for name, step in steps:
         if name not in entry.done:
+            locks.check_locks()
             step()
             entry = replace(entry, done=(*entry.done, name))
             write_entry(layout, entry)

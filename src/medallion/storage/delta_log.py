@@ -7,6 +7,7 @@ a commit that they need, unless documented otherwise.
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -146,6 +147,14 @@ def commit_time(table: StoragePath, version: int) -> float:
     if info := file.info():
         times.append(info.modified_at / 1_000_000)
     return min(times, default=inf)
+
+
+def commit_writer(table: StoragePath, version: int) -> str | None:
+    """Return which writer of records made a commit; None if another writer did, or none yet."""
+    with suppress(FileNotFoundError):
+        commits = _actions_named("commitInfo", _read_actions(table, version))
+        return next((commit.get("writer") for commit in commits), None)
+    return None
 
 
 def has_changes(table: StoragePath, first: int) -> bool:

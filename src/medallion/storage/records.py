@@ -11,12 +11,13 @@ from __future__ import annotations
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from medallion.storage import delta_tables, locks
+from medallion.storage import delta_log, delta_tables, locks
 from medallion.storage.layout import Layout
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import Columns, TableSpec, record_column_sql
@@ -149,6 +150,7 @@ def _commit(
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
 
+    writer, version = uuid.uuid4().hex, -1
     with PROCESS_LOCK:
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -157,10 +159,15 @@ def _commit(
                 if not write:
                     return
                 delta = delta_tables.open_for_write(table)
-                transaction = Transaction(_APPLICATION, delta.version() + 1)
-                write(delta, CommitProperties(app_transactions=[transaction]))
+                version = delta.version() + 1
+                once = [Transaction(_APPLICATION, version)]
+                properties = CommitProperties({"writer": writer}, app_transactions=once)
+                write(delta, properties)
                 break
             except CommitFailedError:
+                # In a bucket, the answer to the commit may have been lost: it is there then.
+                if version >= 0 and delta_log.commit_writer(table, version) == writer:
+                    break
                 if not tries_left:
                     raise
                 time.sleep(random.uniform(0, _LONGEST_PAUSE))
