@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -291,6 +292,17 @@ def test_keys_of_several_columns(
     )
     source = inspect(tmp_path / "in", {"a.csv": text})
     assert (source.key_names, source.description.choices) == (keys, choices)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("LOAD0000000A.csv", 1), ("LOADED.csv", 0), ("LOAD00000001.csv.gz", 1)]
+)
+def test_full_load_of_dms_alone_is_a_choice(tmp_path: Path, name: str, count: int) -> None:
+    data = b"id,name\n1,Ada\n2,Bo\n"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    choices = entry.inspect_files("new", input_files([str(tmp_path)])).description.choices
+    assert len(choices) == count
+    assert all("add it with a file of changes" in choice for choice in choices)
 
 
 def inserted(required: str, *rows: dict[str, Any]) -> str:

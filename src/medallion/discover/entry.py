@@ -27,6 +27,7 @@ from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 from medallion.storage.text import counted, printable
 
 _MAX_INSPECTED = 20  # files
+_FULL_LOAD = re.compile(r"LOAD[0-9A-F]{8}\.")  # files of AWS DMS, before those of changes
 _TAKEN = {*TECHNICAL_COLUMNS, *FILE_ORIGIN_COLUMNS}
 _PLAIN_SCALAR = re.compile(r"[A-Za-z_](?:[\w.(), ']*[\w.)'])?")
 _YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
@@ -133,6 +134,8 @@ def _with_columns(source: NewSource) -> NewSource:
         records = changes.with_repeated_key(records, columns, with_times)
     reasons = [*description.reasons, *filter(None, [records.reason])]
     choices = list(description.choices)
+    if not records.order and all(_FULL_LOAD.match(file.path.name) for file in source.files):
+        choices.append("a full load of AWS DMS, by its name: add it with a file of changes instead")
     if records.order:
         keys, key_choices = changes.key_columns(columns, records)
         order, reason = changes.order_sql(records, keys, with_times)
