@@ -157,6 +157,18 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
             *("coalesce(_lsn, _ts_ms)", "_op = 'd'"),
         ),
     ),
+    "Debezium without its envelope": (
+        {
+            "a.json": lines(
+                {"id": 1, "city": "Bonn", "__deleted": "false", "__op": "c", "__lsn": 7},
+                {"id": 1, "city": None, "__deleted": "true", "__op": "d", "__lsn": 8},
+            )
+        },
+        (
+            *("json", {"id": "id", "city": "city"}, ("id",)),
+            *("__lsn", "__deleted = 'true'"),
+        ),
+    ),
     "a column of operations": (
         {
             "a.json": lines(

@@ -136,6 +136,18 @@ def maxwell_lines() -> str:
     return "".join(json.dumps(each) + "\n" for each in (last, *rows))
 
 
+def flattened_lines() -> str:
+    """Rows of Debezium without an envelope; an update lacks a value that did not change."""
+    rows: tuple[dict[str, Any], ...] = (
+        {"id": 1, "city": "Bonn", "body": "a", "__deleted": "false"},
+        {"id": 2, "city": "Jena", "body": "b", "__deleted": "false"},
+        {"id": 2, "city": "Ulm", "body": "__debezium_unavailable_value", "__deleted": "false"},
+        {"id": 1, "city": None, "body": None, "__deleted": "true"},
+    )
+    numbered = ({**row, "__op": "u", "__lsn": number} for number, row in enumerate(rows))
+    return "".join(json.dumps(row) + "\n" for row in numbered)
+
+
 FULL_LOAD = "id,name\n1,Ada\n2,Bo\n3,Cy\n"
 DMS = "Op,id,name\nU,2,B\nU,2,Bo2\nD,3,Cy\nI,4,Di\n"
 FIVETRAN = (
@@ -148,6 +160,7 @@ CHANGE_FILES = {
     "fivetran": {"a.csv": FIVETRAN},
     "airbyte": {"a.jsonl": airbyte_lines()},
     "maxwell": {"a.json": maxwell_lines()},
+    "flattened": {"a.json": flattened_lines()},
     "numbers": {"a.json": debezium_lines()},
     "db30": {"a.json": (CASES / "30-debezium-decimals/night1/db30/a.json").read_text()},
 }
@@ -157,6 +170,7 @@ LATEST: dict[str, list[tuple[Any, ...]]] = {
     "select id, total from silver.fivetran": [(1, 8.5)],
     "select user_id, name_first from silver.airbyte": [(1, "Eve")],
     "select id, type_2 from silver.maxwell": [(1, 9)],
+    "select id, city, body from silver.flattened": [(2, "Ulm", "b")],
     "select id, amount, total, at from silver.numbers": [
         (n, Decimal(amount).scaleb(-6), Context(prec=40).scaleb(Decimal(total), -10), SECOND)
         for n, (amount, total) in enumerate(zip(AMOUNTS, LONG_AMOUNTS, strict=True))

@@ -25,6 +25,8 @@ _AIRBYTE_ORDERS = (  # the first of these that there is
     *(["_ab_cdc_cursor"], ["_ab_cdc_lsn"]),
     *(["_ab_cdc_log_file", "_ab_cdc_log_pos"], ["_ab_cdc_updated_at"]),
 )
+# Fields that Debezium adds to a row without its envelope; the first that all rows have.
+_FLATTENED_ORDERS = ("__lsn", "__source_lsn", "__source_ts_ms", "__ts_ms")
 _FIVETRAN = ("_fivetran_synced", "_fivetran_deleted")
 Columns = Sequence[Column]
 
@@ -45,6 +47,7 @@ class ChangeRecords:
         types: SQL, as a template, and type of the columns that are decoded, by name.
         inserts: whether each row was inserted; empty if that is unknown.
         required: the fields that are never null; empty if that is unknown.
+        unavailable: `unavailable_value`, if it is not a default.
     """
 
     reason: str
@@ -58,6 +61,7 @@ class ChangeRecords:
     types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     inserts: Sequence[bool] = ()
     required: Collection[str] = ()
+    unavailable: str = ""
 
     @property
     def taken(self) -> list[str]:
@@ -73,7 +77,7 @@ class ChangeRecords:
 
 def recognize(rows: Sequence[Row]) -> ChangeRecords:
     """Return the change records that rows are by their fields, or events."""
-    recognizers = (_debezium, _maxwell, _airbyte, _fivetran, _with_operations)
+    recognizers = (_debezium, _maxwell, _airbyte, _fivetran, _flattened, _with_operations)
     found = (records for each in recognizers if (records := each(rows)))
     return next(found, ChangeRecords("", rows))
 
@@ -148,6 +152,19 @@ def _fivetran(rows: Sequence[Row]) -> ChangeRecords | None:
         return None
     reason, why = "Fivetran: _fivetran_synced", "the time of the sync"
     return ChangeRecords(reason, rows, _FIVETRAN[0], why, _FIVETRAN[1], technical=_FIVETRAN)
+
+
+def _flattened(rows: Sequence[Row]) -> ChangeRecords | None:
+    """Return rows of Debezium's ExtractNewRecordState, which rewrites deletes."""
+    filled = _filled(rows)
+    if "__deleted" not in filled:
+        return None
+    order = next((name for name in _FLATTENED_ORDERS if filled.get(name) == len(rows)), "")
+    given = order or SOURCE_MODIFIED_AT, "the place or time of the change" if order else ""
+    records = ChangeRecords("Debezium without its envelope: __deleted", rows, *given)
+    technical = [name for name in filled if name.startswith("__")]
+    deletes, unavailable = "__deleted = 'true'", DEBEZIUM_CDC["unavailable_value"]
+    return replace(records, deletes=deletes, technical=technical, unavailable=unavailable)
 
 
 def _with_operations(rows: Sequence[Row]) -> ChangeRecords | None:

@@ -141,8 +141,8 @@ def _with_columns(source: NewSource) -> NewSource:
         order, reason = changes.order_sql(records, keys, with_times)
         reasons.append(f"sequence_by: {reason}")
         choices += key_choices
-        deletes = {"apply_as_deletes": records.deletes} if records.deletes else {}
-        settings["cdc"] = {"sequence_by": order, **deletes}
+        more = {"apply_as_deletes": records.deletes, "unavailable_value": records.unavailable}
+        settings["cdc"] = {"sequence_by": order, **{k: sql for k, sql in more.items() if sql}}
     elif times:
         unlikely, years = _columns.unlikely_event_time(times[0][1].times)
         choices += [f"{times[0][0].name}: {unlikely}"] if unlikely else []
