@@ -10,14 +10,15 @@ from pyspark.sql import SparkSession
 
 from tests.support.broker import Broker, running
 from tests.support.lakehouse import Lakehouse
-from tests.support.three_nights import FIRST
+from tests.support.three_nights import FIRST, NAME, RECORDINGS
 
 
 @pytest.fixture(scope="session")
 def after_first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("first") / "lakehouse")
-    lakehouse.keep_only("activity", "device_totals")
-    lakehouse.run_each("activity", FIRST)
+    folder = tmp_path_factory.mktemp("first")
+    lakehouse = Lakehouse(spark, folder / "lakehouse")
+    lakehouse.configure(folder, RECORDINGS)
+    lakehouse.run_each(NAME, FIRST)
     return lakehouse
 
 

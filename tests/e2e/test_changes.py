@@ -14,6 +14,9 @@ from medallion.runtime.refresh import refresh_table
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 
+# test_random_changes has such tables with a history, gold and a child table, test_scd the merges,
+# and test_kafka the balance.
+pytestmark = pytest.mark.slow
 SAMPLES = PROJECT / "tests/discover/samples"
 SOURCE: dict[str, Any] = {
     "schema": {"id": "long", "status": "string", "at": "timestamp", "op": "string"},
@@ -121,7 +124,6 @@ def test_balance_of_changes(after_runs: list[Lakehouse]) -> None:
         assert (balance.deleted_rows, balance.duplicate_rows) == (2, 1)
 
 
-@pytest.mark.slow
 def test_refresh_of_changes(after_runs: list[Lakehouse], tmp_path: Path) -> None:
     shop, tables = after_runs[-1].copy(tmp_path / "lakehouse"), ("orders", "history")
     before = [shop.rows(f"silver.{name}") for name in (*tables, "orders_changes")]
@@ -159,7 +161,6 @@ def check_balance(lakehouse: Lakehouse, *expected: int) -> None:
     assert (balance.silver_rows, balance.superseded_rows, balance.deleted_rows) == expected
 
 
-@pytest.mark.slow  # histories are above, and files of Debezium in test_later_fields
 def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path) -> None:
     with_customers(lakehouse, tmp_path, stored_as_scd_type=2)
     assert sorted(lakehouse.rows("silver.customers", *COLUMNS)) == sorted(EXPECTED_HISTORY)
@@ -174,7 +175,6 @@ def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path) -> None:
     assert (audit.findings, audit.balances["customers"].erased_rows) == ((), 4)
 
 
-@pytest.mark.slow  # test_debezium_messages has the latest rows of such changes
 def test_debezium_latest(lakehouse: Lakehouse, tmp_path: Path) -> None:
     with_customers(lakehouse, tmp_path)
     assert lakehouse.rows("silver.customers") == []

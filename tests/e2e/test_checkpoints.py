@@ -25,11 +25,10 @@ from medallion.spark.errors import StreamError
 from medallion.state import ledger
 from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
-from tests.support.lines import recording
 from tests.support.settings import changed_settings
-from tests.support.three_nights import FIRST, SECOND, THIRD
+from tests.support.three_nights import FIRST, NAME, SECOND, THIRD, recording
 
-QUERIES = ("bronze.activity", "silver.activity", "gold.device_totals")
+QUERIES = ("bronze.recordings", "silver.recordings", "gold.device_totals")
 AFTER_FIRST = [("phone", 4)]
 AFTER_SECOND = [("other", 1), ("phone", 6)]
 
@@ -38,7 +37,7 @@ AFTER_SECOND = [("other", 1), ("phone", 6)]
 def second_ingested(after_first_run: Lakehouse, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the root of a lakehouse whose second file is in bronze."""
     lakehouse = after_first_run.copy(tmp_path_factory.mktemp("second") / "lakehouse")
-    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.land(NAME, "1.json", *SECOND)
     lakehouse.fill("bronze")
     return lakehouse.root
 
@@ -61,10 +60,10 @@ def test_missing_checkpoints(filled: Lakehouse) -> None:
     before = {name: lakehouse.rows(name) for name in QUERIES[1:]}
     for name in QUERIES:
         shutil.rmtree(layout.checkpoint(name))
-    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.land(NAME, "1.json", *SECOND)
     lakehouse.run("bronze")
-    assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
-    with pytest.raises(MedallionError, match=r"medallion refresh silver\.activity"):
+    assert delta_tables.row_count(layout.table("bronze.recordings")) == len(FIRST) + len(SECOND)
+    with pytest.raises(MedallionError, match=r"medallion refresh silver\.recordings"):
         lakehouse.fill("silver")
     lakehouse.fill("gold")
     assert {name: lakehouse.rows(name) for name in before} == before
@@ -81,18 +80,18 @@ def test_older_ledger_queue_or_plan_of_bronze(
         shutil.rmtree(layout.table("ops.files"))
         shutil.copytree(after_first_run.layout.table("ops.files"), layout.table("ops.files"))
     elif lost == "queue":
-        queue = layout.queue("activity")
+        queue = layout.queue(NAME)
         (queue / f"_delta_log/{delta_tables.table_version(queue):020}.json").local.unlink()
     else:
-        checkpoint = layout.checkpoint("bronze.activity")
+        checkpoint = layout.checkpoint("bronze.recordings")
         (checkpoint / "offsets" / str(last_planned(checkpoint))).local.write_text("v1\n{")
-    lakehouse.land("activity", "2.json", *THIRD)
+    lakehouse.land(NAME, "2.json", *THIRD)
     if lost == "plan":
         lakehouse.run("bronze")  # Spark continues from the new checkpoint
     else:
         lakehouse.fill("bronze")
-    assert delta_tables.row_count(layout.table("bronze.activity")) == 17
-    entries = ledger.read_entries(layout, "activity")
+    assert delta_tables.row_count(layout.table("bronze.recordings")) == 17
+    entries = ledger.read_entries(layout, NAME)
     assert [(Path(e.path).name, e.state, e.rows) for e in entries] == [
         ("0.json", ledger.State.ARCHIVED, len(FIRST)),
         ("1.json", ledger.State.ARCHIVED, len(SECOND)),
@@ -126,22 +125,22 @@ def test_missing_gold_table_is_recomputed(filled: Lakehouse) -> None:
 def test_missing_or_older_bronze_is_refused(after_first_run: Lakehouse, waiting: Lakehouse) -> None:
     """Nothing is ingested, so that the restored table gets each file once."""
     lakehouse, layout = waiting, waiting.config.layout
-    layout.table("bronze.activity").local.rename(lakehouse.root / "away")
-    with pytest.raises(MedallionError, match=r"bronze/activity is missing, and nothing else"):
+    layout.table("bronze.recordings").local.rename(lakehouse.root / "away")
+    with pytest.raises(MedallionError, match=r"bronze/recordings is missing, and nothing else"):
         lakehouse.fill("bronze")
-    assert not layout.table("bronze.activity").local.exists()
+    assert not layout.table("bronze.recordings").local.exists()
     assert not run_audit(lakehouse.config).is_balanced
-    older = after_first_run.layout.table("bronze.activity")
-    shutil.copytree(older, layout.table("bronze.activity"))
-    lakehouse.land("activity", "2.json", recording("13:30:02"))
-    message = r"bronze.activity cannot start: bronze.activity is older .* from one backup\.$"
+    older = after_first_run.layout.table("bronze.recordings")
+    shutil.copytree(older, layout.table("bronze.recordings"))
+    lakehouse.land(NAME, "2.json", recording("13:30:02"))
+    message = r"bronze.recordings cannot start: bronze.recordings is older .* from one backup\.$"
     with pytest.raises(MedallionError, match=message):
         lakehouse.fill("bronze")
-    assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST)
-    shutil.rmtree(layout.table("bronze.activity"))
-    (lakehouse.root / "away").rename(layout.table("bronze.activity"))
+    assert delta_tables.row_count(layout.table("bronze.recordings")) == len(FIRST)
+    shutil.rmtree(layout.table("bronze.recordings"))
+    (lakehouse.root / "away").rename(layout.table("bronze.recordings"))
     lakehouse.fill("bronze")
-    balance = run_audit(lakehouse.config).balances["activity"]
+    balance = run_audit(lakehouse.config).balances[NAME]
     assert balance.landed_lines == balance.bronze_rows == 15
 
 
@@ -154,7 +153,7 @@ def test_missing_commits_are_written_again(filled: Lakehouse) -> None:
     for name in QUERIES:
         commits = (layout.checkpoint(name) / "commits").local
         max(commits.glob("[0-9]*"), key=lambda file: int(file.name)).unlink()
-    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.land(NAME, "1.json", *SECOND)
     lakehouse.run()
     assert run_audit(lakehouse.config).is_balanced
     assert lakehouse.rows("gold.device_totals") == AFTER_SECOND
@@ -189,19 +188,19 @@ def test_restored_silver_is_refused(filled: Lakehouse) -> None:
     """Silver and the records are restored from the run before, but gold is not."""
     lakehouse = filled
     layout = lakehouse.config.layout
-    silver_tables = ("silver.activity", "quarantine.activity", "ops.runs", "ops.files")
-    backup = [*map(layout.table, silver_tables), layout.checkpoint("silver.activity")]
+    silver_tables = ("silver.recordings", "quarantine.recordings", "ops.runs", "ops.files")
+    backup = [*map(layout.table, silver_tables), layout.checkpoint("silver.recordings")]
     for folder in backup:
         shutil.copytree(folder, lakehouse.root / "copy" / folder.local.relative_to(lakehouse.root))
-    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.land(NAME, "1.json", *SECOND)
     lakehouse.fill()
     # Its new checkpoint has read as much.
     refresh.refresh_table(lakehouse.pipeline(), "gold.device_totals")
     for folder in backup:
         shutil.rmtree(folder)
         shutil.copytree(lakehouse.root / "copy" / folder.local.relative_to(lakehouse.root), folder)
-    lakehouse.land("activity", "2.json", recording("13:30:02"))
-    message = r"(silver|gold)\.\w+ cannot start: silver.activity is older .* medallion refresh \1"
+    lakehouse.land(NAME, "2.json", recording("13:30:02"))
+    message = r"(silver|gold)\.\w+ cannot start: silver.recordings is older .* medallion refresh \1"
     errors = lakehouse.run_without_gates().errors
     assert [bool(re.search(message, error)) for error in errors] == [True, True]
     refresh.refresh_table(lakehouse.pipeline(), "gold.device_totals")

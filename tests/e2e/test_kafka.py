@@ -325,15 +325,14 @@ def test_debezium_messages(spark: SparkSession, broker: Broker, tmp_path: Path) 
     lakehouse.configure(tmp_path, {"sources": {"customers": source}, "gold": {}})
     broker.create("customers")
     ulm = (2, "Ulm", 11, "c")
-    runs: tuple[list[tuple[int, str, int, str] | None], ...] = (
-        [(1, "Bonn", 10, "c"), ulm, (1, "Jena", 14, "u"), ulm, (3, "Trier", 16, "c")],
-        [(1, "Bern", 12, "u"), (2, "Ulm", 15, "d"), None, (2, "Köln", 13, "u")],
-    )
-    expected = ([(1, "Jena"), (2, "Ulm"), (3, "Trier")], [(1, "Jena"), (3, "Trier")])
-    for changes, rows in zip(runs, expected, strict=True):
-        broker.send("customers", *(change and envelope(*change) for change in changes))
-        lakehouse.fill("bronze", "silver")
-        assert lakehouse.rows("silver.customers", "customer_id", "city") == rows
+    changes: list[tuple[int, str, int, str] | None] = [
+        *((1, "Bonn", 10, "c"), ulm, (1, "Jena", 14, "u"), ulm, (3, "Trier", 16, "c")),
+        *((1, "Bern", 12, "u"), (2, "Ulm", 15, "d"), None, (2, "Köln", 13, "u")),
+    ]
+    broker.send("customers", *(change and envelope(*change) for change in changes))
+    lakehouse.fill("bronze", "silver")
+    rows = lakehouse.rows("silver.customers", "customer_id", "city")
+    assert rows == [(1, "Jena"), (3, "Trier")]
     ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
     assert failed_rules == ["tombstone"]
     audit = run_audit(lakehouse.config)

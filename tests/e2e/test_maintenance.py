@@ -61,7 +61,7 @@ def test_streams_continue_after_maintenance(
     before = {name: set(layout.table(name).local.glob("*.parquet")) for name in TABLES}
     maintain(lakehouse)  # compacts, and sets the shorter retention
     land(lakehouse, 2, "close")
-    lakehouse.run()
+    lakehouse.fill()
     maintain(lakehouse)
     for name in TABLES:
         assert len(before[name]) == 2

@@ -21,6 +21,7 @@ from medallion.inspect.status import query_statuses
 from medallion.runtime import pipeline as pipelines
 from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.nightly import Nightly
+from medallion.runtime.planner import plan_run
 from medallion.runtime.refresh import refresh_table
 from medallion.state import journal, topics
 from medallion.state.journal import Backfill, Erasure, Rebuild, Replay
@@ -116,11 +117,25 @@ def test_upgrade_waits_for_processes_of_the_older_release(tmp_path: Path) -> Non
     lakehouse = unpack(tmp_path)
     with (
         locks.lock_layers(lakehouse.layout, ["gold"], "stream"),
-        pytest.raises(UsageError, match=r"gold of .* is being written by medallion stream"),
+        pytest.raises(UsageError, match=r"gold of .* is being written by pid \d+ \(stream,"),
         journal.lock_layers(lakehouse.config, ["bronze"], "run bronze"),
     ):
         pass
     assert root_format.read_format(lakehouse.layout) == 1
+
+
+def test_upgraded_lakehouse_has_the_same_rows_and_work(spark: SparkSession, tmp_path: Path) -> None:
+    """Queries could continue: they know their settings, checkpoint, ledger and definition."""
+    lakehouse, messages = unpack(tmp_path, spark), list[str]()
+    with journal.lock_layers(lakehouse.config, LAYERS, "nightly", messages.append):
+        pipeline = lakehouse.pipeline(messages.append)
+        assert not [each for each in plan_run(pipeline.config, pipeline.runs).queries if each.error]
+        pipeline.prepare_flow(pipeline.flow("silver.visits"))
+    assert messages == [f"upgraded  {lakehouse.layout.root} from format 1 to {root_format.FORMAT}"]
+    assert root_format.read_format(lakehouse.layout) == root_format.FORMAT
+    assert differences(lakehouse, "root") == {}
+    assert unfinished(lakehouse) == UNFINISHED
+    assert not [*(lakehouse.layout.root / "_requests").local.rglob("*.json")]
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +154,7 @@ def continued(
     return lakehouse, messages
 
 
+@pytest.mark.slow  # the upgrade is above, and the rest is a nightly run like any other
 def test_nightly_continues_an_older_lakehouse(continued: tuple[Lakehouse, list[str]]) -> None:
     lakehouse, messages = continued
     assert differences(lakehouse, "after") == {}

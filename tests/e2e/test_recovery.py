@@ -21,12 +21,14 @@ from medallion.spark.watch import await_all
 from tests.support.batches import without_queries
 from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event, recording
-from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
+from tests.support.three_nights import BY_HAND, DEVICES, FIRST, NAME, RECORDINGS, SECOND, THIRD
+
+SOURCES = RECORDINGS | {"gold": {}}
 
 
 @pytest.fixture
-def lakehouse(lakehouse: Lakehouse) -> Lakehouse:
-    lakehouse.keep_only("activity")
+def lakehouse(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
+    lakehouse.configure(tmp_path, SOURCES)
     return lakehouse
 
 
@@ -34,9 +36,10 @@ def lakehouse(lakehouse: Lakehouse) -> Lakehouse:
 def first_run(
     production_streams: None, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Lakehouse:
-    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("recovery") / "lakehouse")
-    lakehouse.keep_only("activity")
-    lakehouse.land("activity", "0.json", *FIRST)
+    folder = tmp_path_factory.mktemp("recovery")
+    lakehouse = Lakehouse(spark, folder / "lakehouse")
+    lakehouse.configure(folder, SOURCES)
+    lakehouse.land(NAME, "0.json", *FIRST)
     lakehouse.fill("bronze", "silver")
     return lakehouse
 
@@ -99,23 +102,23 @@ LOST = "recorded_at = '2015-02-23T10:00:01Z'"
 
 def test_lost_row_is_no_duplicate(lakehouse: Lakehouse) -> None:
     """The record of a batch is lost, and one of its rows from silver."""
-    lakehouse.land("activity", "0.json", *FIRST)
+    lakehouse.land(NAME, "0.json", *FIRST)
     run_without_record(lakehouse, "bronze", "silver")
-    DeltaTable(table_of(lakehouse, "silver.activity")).delete(LOST)
+    DeltaTable(table_of(lakehouse, "silver.recordings")).delete(LOST)
     report = lakehouse.run_without_gates()
-    balance = report.balances["activity"]
+    balance = report.balances[NAME]
     assert (report.is_good, balance.is_balanced, balance.duplicate_rows) == (False, False, 1)
 
 
 @pytest.mark.slow  # test_refresh rebuilds silver from bronze, with its counts
 def test_refresh_restores_a_lost_row(after_first: Lakehouse) -> None:
     lakehouse = after_first
-    DeltaTable(table_of(lakehouse, "silver.activity")).delete(LOST)
+    DeltaTable(table_of(lakehouse, "silver.recordings")).delete(LOST)
     assert not run_audit(lakehouse.config).is_balanced
-    refresh.refresh_table(lakehouse.pipeline(), "silver.activity")
+    refresh.refresh_table(lakehouse.pipeline(), "silver.recordings")
     audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.is_balanced) == ((), True)
-    assert audit.balances["activity"].duplicate_rows == 1
+    assert audit.balances[NAME].duplicate_rows == 1
 
 
 class Twice(Observation):
@@ -130,45 +133,43 @@ def test_double_counts_of_the_engine_are_corrected(
     after_first: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lakehouse = after_first
-    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.land(NAME, "1.json", *SECOND)
     monkeypatch.setattr(writer, "Observation", Twice)
     monkeypatch.setattr(silver_writer, "Observation", Twice)
     lakehouse.fill("bronze")
     waiting = run_audit(lakehouse.config)  # rows wait for silver, which is no loss
     assert waiting.is_balanced
-    assert waiting.balances["activity"].waiting_rows == len(SECOND)
+    assert waiting.balances[NAME].waiting_rows == len(SECOND)
     pipeline = lakehouse.pipeline()
     (flow,) = start_flows(pipeline, "silver")
     await_all([flow.started_run], print)
     assert record_flows(pipeline.runs, [flow]) == {}
     # By hand: 6 and 8 lines; 4 and 3 rows of silver, 1 and 1 of quarantine, 1 and 4 duplicates.
     figures = {"landed_lines": 14, "bronze_rows": 14, "silver_rows": 7, "duplicate_rows": 5}
-    assert run_audit(lakehouse.config).balances["activity"] == replace(
-        BY_HAND, **figures, late_rows=2
-    )
+    assert run_audit(lakehouse.config).balances[NAME] == replace(BY_HAND, **figures, late_rows=2)
 
 
 @pytest.mark.usefixtures("production_streams")
 def test_interrupted_runs_are_recorded_by_the_next(lakehouse: Lakehouse) -> None:
     """One run is interrupted while it records: silver has the late rows, the record has not."""
     for number, lines in enumerate((FIRST, SECOND)):
-        lakehouse.land("activity", f"{number}.json", *lines)
+        lakehouse.land(NAME, f"{number}.json", *lines)
         run_without_record(lakehouse, "bronze", "silver")
     interrupted = run_audit(lakehouse.config)
     assert not interrupted.is_balanced
     message = "\n".join(interrupted.findings)
-    assert "bronze.activity: a run was interrupted" in message
-    assert "silver.activity: a run was interrupted" in message
+    assert "bronze.recordings: a run was interrupted" in message
+    assert "silver.recordings: a run was interrupted" in message
     started = start_flows(lakehouse.pipeline(), "silver")
     await_all((flow.started_run for flow in started), print)
     for flow in started:
         flow.finish_batches(-1)
     assert not run_audit(lakehouse.config).is_balanced
-    lakehouse.land("activity", "2.json", *THIRD)
+    lakehouse.land(NAME, "2.json", *THIRD)
     lakehouse.fill("bronze", "silver")
     audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.is_balanced) == ((), True)
-    assert audit.balances["activity"] == BY_HAND
-    keys = lakehouse.rows("silver.activity", "device", "user_id", "recorded_at")
+    assert audit.balances[NAME] == BY_HAND
+    keys = lakehouse.rows("silver.recordings", "device", "user_id", "recorded_at")
     assert set(Counter(keys).values()) == {1}
     assert sorted(Counter(device for device, *_ in keys).items()) == DEVICES

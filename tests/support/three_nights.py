@@ -2,8 +2,38 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from medallion.inspect.balance import Balance
-from tests.support.lines import recording
+
+NAME = "recordings"
+# The keys of the project's source `activity`, without its other columns and rules.
+RECORDINGS: dict[str, Any] = {
+    "sources": {
+        NAME: {
+            "schema": {"Recorded_At": "timestamp", "Device": "string", "Index": "long"},
+            "silver": {"recorded_at": "Recorded_At", "device": "Device", "user_id": "Index"},
+            "event_time": "recorded_at",
+            "keys": ["device", "user_id", "recorded_at"],
+            "watermark": "1 hour",
+        }
+    },
+    "gold": {
+        "device_totals": {
+            "source": f"silver.{NAME}",
+            "group_by": ["device"],
+            "measure": {"recordings": "count(*)"},
+        }
+    },
+}
+
+
+def recording(time: str, device: str = "phone", index: int = 0) -> str:
+    """Return a line at this time of 23 February 2015."""
+    at = f"2015-02-23T{time}.000Z"
+    return json.dumps({"Recorded_At": at, "Device": device, "Index": index})
+
 
 FIRST = (
     recording("10:00:00"),
