@@ -13,8 +13,10 @@ import yaml
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.inspect.audit import run_audit
 from medallion.inspect.edits import EditAction, find_edits, leftover_tables, waiting_tables
+from medallion.quality.suites import suite_path
 from medallion.runtime import refresh
 from medallion.runtime.rename import carry_out_renames, drop_table
 from medallion.sql import engine
@@ -70,6 +72,10 @@ class Shop:
         self.lakehouse, self.folder = Lakehouse(spark, folder / "lakehouse"), folder
         self.document = deepcopy(SHOP)
 
+    @property
+    def config(self) -> Config:
+        return self.lakehouse.config
+
     def load(self) -> None:
         (self.folder / "pipeline.yaml").write_text(yaml.safe_dump(self.document))
         variables = self.lakehouse.environment | {"MEDALLION_CONF": str(self.folder)}
@@ -110,7 +116,7 @@ DAILY = "select window_start::date::text, revenue from gold.daily"
 
 
 @pytest.mark.slow  # tests/inspect/test_edits.py and runtime/test_refresh.py have quick tests
-def test_twelve_edits(spark: SparkSession, tmp_path: Path) -> None:
+def test_thirteen_edits(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path)
     orders, gold = shop.document["sources"]["orders"], shop.document["gold"]
     items = shop.document["silver"]["order_items"]
@@ -175,6 +181,20 @@ def test_twelve_edits(spark: SparkSession, tmp_path: Path) -> None:
     items["explode"] = "filter(items, item -> item.sku <> 'a')"
     skus = {"select id, sku from silver.order_items": [(2, "b"), (2, "c")]}
     shop.edit({"silver.order_items": "explode changed"}, skus)
-    # 12: a watermark, for new rows only.
+    # 12: a watermark, and 13: a rule, for new rows only.
     shop.document["sources"]["shop"]["watermark"] = "2 hours"
-    shop.edit({}, monthly)
+    rule = {
+        "type": "expect_column_values_to_be_between",
+        "kwargs": {"column": "id", "max_value": 2},
+    }
+    rule["meta"] = {"name": "few_ids", "on_failure": "quarantine"}
+    suite = suite_path(tmp_path, "silver.shop")
+    suite.parent.mkdir(parents=True)
+    suite.write_text(json.dumps({"name": "silver.shop", "expectations": [rule]}))
+    shop.load()
+    plan = [(edit.table, edit.action, len(edit.changes)) for edit in find_edits(shop.config)]
+    new_rows = EditAction.NEW_ROWS
+    assert plan == [("bronze.shop", new_rows, 1), ("silver.shop", new_rows, 1)]
+    shop.lakehouse.land("shop", "b.json", ORDERS[0].replace('"id": 1', '"id": 3'))
+    shop.edit({}, {**monthly, "select _failed_rules from quarantine.shop": [(["few_ids"],)]})
+    assert find_edits(shop.config) == []

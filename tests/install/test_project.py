@@ -30,7 +30,10 @@ def test_create_project_examples_are_valid(tmp_path: Path) -> None:
     create_project(tmp_path)
     file = tmp_path / "pipeline.yaml"
     lines = [line[2:] for line in file.read_text().splitlines() if line.startswith("#  ")]
-    examples = "\n".join(["sources:", *lines]).replace("  sales_by_day", "gold:\n  sales_by_day")
+    examples = "\n".join(["on_change: apply", "sources:", *lines]).replace(
+        "  sales_by_day", "gold:\n  sales_by_day"
+    )
+    assert "\n# on_change: apply " in file.read_text()
     file.write_text(examples)
     config, errors = load_with_errors({}, tmp_path)
     assert errors == []

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from medallion.cli.render_runs import plan_lines
 from medallion.config.loader import load_with_errors
-from medallion.errors import InvalidProjectError
+from medallion.config.model import Config
+from medallion.errors import ConfigError, InvalidProjectError
 from medallion.ingest.schema import registry
 from medallion.inspect.edits import EditAction
 from medallion.quality.suites import suite_path
@@ -21,6 +23,7 @@ from medallion.runtime.check import (
     run_check,
 )
 from medallion.spark import checkpoints
+from medallion.state import pending_work
 from medallion.storage.paths import StoragePath
 from tests.support.home import Home, tree
 from tests.support.sql import write
@@ -68,12 +71,15 @@ class Project:
         directory = self.folder / "data/lakehouse/_schemas/sales"
         registry.add_version(StoragePath(directory), columns, "inferred")
 
-    def check(self) -> CheckResult:
+    def load(self) -> tuple[Config, list[ConfigError]]:
         (self.folder / "conf/pipeline.yaml").write_text(
             yaml.safe_dump(self.document, sort_keys=False)
         )
+        return load_with_errors({}, self.folder)
+
+    def check(self) -> CheckResult:
+        config, errors = self.load()
         before = tree(self.folder)
-        config, errors = load_with_errors({}, self.folder)
         result = run_check(config, errors)
         assert tree(self.folder) == before, "a check writes nothing"
         return result
@@ -301,6 +307,35 @@ def test_changed_definitions_need_a_rebuild(project: Project) -> None:
     ):
         sales["silver"] = silver
         assert rebuilds()[0] == ("silver.sales", [change], 0)
+
+
+def test_edits_for_new_rows_only(project: Project) -> None:
+    root, settings = StoragePath(project.folder / "data/lakehouse"), "new rows only"
+    sales, (config, _) = project.document["sources"]["sales"], project.load()
+    for query in ("bronze.sales", "silver.sales"):
+        checkpoint = root / f"_checkpoints/{query}"
+        (checkpoint / "offsets").local.mkdir(parents=True)
+        (checkpoint / "offsets/0").local.write_text("v1\n{}")
+        pending_work.record_settings(config, query, settings)
+    assert [edit.table for edit in project.check().edits] == ["gold.counts"]  # it is new
+    sales["watermark"], sales["hints"] = "2 hours", {"amount": "double"}
+    sales["options"] = {"encoding": "iso8859-1"}
+    strict = GUARDS[0] | {"meta": {"name": "missing_event_time", "on_failure": "stop"}}
+    project.suite([strict])
+    bronze, silver, _ = project.check().edits
+    assert bronze.action == silver.action == EditAction.NEW_ROWS
+    assert [*map(str, bronze.changes)] == [
+        'hints: {} -> {"amount": "double"}',
+        "watermark: 1 hour -> 2 hours",
+        "options.encoding: utf-8 -> iso8859-1",
+    ]
+    (change,) = map(str, silver.changes)
+    assert change.startswith('rule missing_event_time: ["expect_column_values_to_not_be_nu')
+    assert plan_lines([bronze])[:3] == [
+        "the plan:",
+        "  bronze.sales: new rows only, with the next nightly run",
+        '    hints: {} -> {"amount": "double"}',
+    ]
 
 
 def test_check_views(project: Project) -> None:

@@ -193,6 +193,9 @@ def plan_lines(edits: Sequence[Edit]) -> list[str]:
         match edit.action:
             case EditAction.NEW:
                 lines.append(f"  {edit.table}: new, with the next nightly run")
+            case EditAction.NEW_ROWS:
+                lines.append(f"  {edit.table}: new rows only, with the next nightly run")
+                lines += [f"    {change}" for change in edit.changes]
             case EditAction.LEFT_OVER:
                 lines.append(f"  {edit.table}: left over until medallion drop {edit.table}")
             case EditAction.REBUILD:

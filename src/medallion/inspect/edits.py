@@ -20,7 +20,7 @@ from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.layout import Layout, layer_of
+from medallion.storage.layout import LAYERS, Layout, layer_of
 
 if TYPE_CHECKING:
     from medallion.layers.definition import Change
@@ -39,6 +39,7 @@ class EditAction(StrEnum):
 
     REBUILD = "rebuild"
     NEW = "new"
+    NEW_ROWS = "new_rows_only"
     LEFT_OVER = "left_over"
 
 
@@ -119,7 +120,7 @@ def find_edits(config: Config) -> list[Edit]:
         return []
     edits, rebuilt = list[Edit](), dict[str, None]()
     has_changed = _queries_with_changed_settings(config)
-    for query in queries(config, ("silver", "gold")):
+    for query in queries(config, LAYERS):
         reads = tuple(table for table in query.upstream if table in rebuilt)
         with suppress(*ITEM_ERRORS):
             changes = tuple(_changes(config, query)) if query.name in has_changed else ()
@@ -129,6 +130,8 @@ def find_edits(config: Config) -> list[Edit]:
                 edits.append(Edit(query.name, EditAction.REBUILD, changes, reads, *cost))
             elif checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0:
                 edits.append(Edit(query.name, EditAction.NEW))
+            elif query.name in has_changed and (changes := _new_row_changes(config, query)):
+                edits.append(Edit(query.name, EditAction.NEW_ROWS, changes))
     return edits + [Edit(table, EditAction.LEFT_OVER) for table in leftover_tables(config)]
 
 
@@ -218,6 +221,8 @@ def _changes(config: Config, query: Query) -> Sequence[Change]:
     from medallion.layers.definition import Change
 
     source, table = config.sources[query.source], config.layout.table
+    if query.layer == "bronze":
+        return []
     if source.cdc and query.name == source.rows_table:
         of_events = config.layout.checkpoint(f"silver.{source.name}")
         is_new = checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0
@@ -225,6 +230,15 @@ def _changes(config: Config, query: Query) -> Sequence[Change]:
             return [Change("cdc", None, f"SCD {source.cdc.stored_as_scd_type}")]
     changes = changed_settings(config, query)
     return changes if any(map(delta_tables.row_count, map(table, query.targets))) else []
+
+
+def _new_row_changes(config: Config, query: Query) -> tuple[Change, ...]:
+    """Return what has changed for new rows only."""
+    from medallion.layers.definition import changes_between
+
+    recorded = pending_work.recorded_settings(config, query.name).get("new_rows")
+    now = pending_work.new_row_settings(config, query.name)
+    return () if recorded is None else tuple(changes_between(recorded, now))
 
 
 def _cost(config: Config, query: Query) -> tuple[int, float | None]:

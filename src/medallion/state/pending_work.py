@@ -4,9 +4,11 @@ Starting a query that finds nothing takes seconds, and most queries of a nightly
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 from medallion import __version__
 from medallion.config.document import read_text
@@ -41,6 +43,10 @@ class WorkReason(StrEnum):
 
 
 _SETTINGS = "settings"
+_OF_OLD_ROWS = (
+    "name", "renamed_from", "expect_every", "silver", "lookup", "cdc", "is_debezium", "event_time",
+    "keys", "stream", "options",
+)  # fmt: skip
 # An output is blocked only by the gate of its gold table: other gates leave that table as it is.
 _GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}
 
@@ -78,12 +84,32 @@ def _entry(config: Config, query: Query) -> SourceConfig | ChildTable | GoldTabl
 
 def record_settings(config: Config, query: str, settings: str) -> None:
     """Record the settings with which a query was started, or accepted without one."""
-    checkpoints.write_document(config.layout.checkpoint(query), _SETTINGS, {"of": settings})
+    document = {"of": settings, "new_rows": new_row_settings(config, query)}
+    checkpoints.write_document(config.layout.checkpoint(query), _SETTINGS, document)
 
 
 def has_changed_settings(config: Config, query: str, settings: str) -> bool:
     """Return whether the settings differ from those of the last start."""
-    return checkpoints.read_document(config.layout.checkpoint(query), _SETTINGS) != {"of": settings}
+    return recorded_settings(config, query).get("of") != settings
+
+
+def recorded_settings(config: Config, query: str) -> Mapping[str, Any]:
+    """Return what `record_settings` recorded at the last start; empty if there was none."""
+    return checkpoints.read_document(config.layout.checkpoint(query), _SETTINGS) or {}
+
+
+def new_row_settings(config: Config, query: str) -> dict[str, Any]:
+    """Return the settings of a query that only new rows follow: expectations, and a source's keys.
+
+    Those of Kafka are left out, because they may have a password.
+    """
+    suite = read_suite(config.conf_dir, query)
+    values = {f"rule {each.name}": [each.type, each.kwargs, each.on_failure] for each in suite}
+    if layer_of(query) == "bronze":
+        source = config.sources[query.partition(".")[2]]
+        values |= {key: value for key, value in vars(source).items() if key not in _OF_OLD_ROWS}
+        values |= {f"options.{key}": value for key, value in vars(source.options).items()}
+    return dict(json.loads(json.dumps(values, default=str)))
 
 
 def unfinished_reasons(config: Config, runs: RunRecords, query: str) -> Iterator[WorkReason]:
