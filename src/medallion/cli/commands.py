@@ -239,6 +239,10 @@ def check(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.check import run_check
 
     result = run_check(config, options.config_errors)
+    if options.sql and not result.errors:
+        from medallion.runtime.check_sql import check_sql
+
+        check_sql(config, result)
     if not options.json:
         print_result(_lakehouse_line(config))
     _present(options, render_runs.check_json, render_runs.check_text, result)

@@ -150,7 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("folder", nargs="?", default=".", type=_given, metavar="DIR")
     _add_setup(add("setup", "fetch the jars and Java that Spark needs, once", has_json=False))
     _add_add(add("add", "add a source to pipeline.yaml from a sample of its files"))
-    add("check", "report everything that is wrong, and what the next nightly run would do")
+    check = add("check", "report everything that is wrong, and what the next nightly run would do")
+    _flag(check, "--sql", "start Spark, and let it analyze the SQL of silver and gold")
     edited = "rebuild the tables whose definition was edited in pipeline.yaml"
     _add_apply(add("apply", edited, has_json=False))
     drop = add("drop", "delete a table that nothing in pipeline.yaml writes", has_json=False)

@@ -188,21 +188,19 @@ def check_text(result: CheckResult) -> str:
 
 def plan_lines(edits: Sequence[Edit]) -> list[str]:
     """Return lines for what `medallion apply` and the next nightly run do with edited tables."""
-    lines = []
+    new = [edit.table for edit in edits if edit.action == EditAction.NEW]
+    lines = [f"  new, with the next nightly run: {', '.join(new)}"] if new else []
     for edit in edits:
         match edit.action:
-            case EditAction.NEW:
-                lines.append(f"  {edit.table}: new, with the next nightly run")
             case EditAction.NEW_ROWS:
                 lines.append(f"  {edit.table}: new rows only, with the next nightly run")
-                lines += [f"    {change}" for change in edit.changes]
             case EditAction.LEFT_OVER:
                 lines.append(f"  {edit.table}: left over until medallion drop {edit.table}")
             case EditAction.REBUILD:
                 why = f", because it reads {' and '.join(edit.reads)}" if edit.reads else ""
                 seconds = f", about {max(edit.seconds, 1):.0f} s" if edit.seconds else ""
                 lines.append(f"  {edit.table}: rebuild{why}: {counted(edit.rows, 'row')}{seconds}")
-                lines += [f"    {change}" for change in edit.changes]
+        lines += [f"    {change}" for change in edit.changes]
     is_due = any(edit.action == EditAction.REBUILD for edit in edits)
     title = "the plan, which medallion apply carries out:" if is_due else "the plan:"
     return [title, *map(printable, lines)]

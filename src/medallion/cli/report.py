@@ -11,7 +11,6 @@ import hashlib
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, date, datetime
@@ -20,7 +19,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
-from jinja2.filters import do_filesizeformat
 from markupsafe import Markup
 
 from medallion.cli import charts, render_runs
@@ -109,17 +107,12 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         balance_verdict=render_runs.balance_verdict(overview.audit),
         last_run=overview.seen.run_state.nightly or next(iter(overview.runs), None),
         refresh_seconds=refresh_seconds,
-        tiles=_tiles(overview),
+        layers=("bronze", "silver", "gold", "quarantine"),
         stale={p.subject: p.sentence for p in overview.seen.verdict.problems if p.code == "stale"},
         statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
         balance=shown_figures("source", overview.audit.balances),
-        has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
         run_columns=_RUN,
         gate_columns=_GATE,
-        sizes=[
-            (name, size.rows, size.files, size.bytes, _time(size.changed_at))
-            for name, size in overview.sizes.items()
-        ],
         charts=charts.all_charts(overview),
         css=_asset("page.css"),
         library=library,
@@ -137,8 +130,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
-    environment.filters.update(cell=_cell, utc=_time)
-    environment.filters.update(counted=counted, example=_example, failures=parse_failures)
+    environment.filters.update(cell=_cell, utc=_time, counted=counted, layer=layer_of)
+    environment.filters.update(example=_example, failures=parse_failures)
     environment.tests["time"] = lambda value: isinstance(value, date)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # in the order of the data
     return environment
@@ -167,18 +160,6 @@ def _cell(value: Any) -> str:
         return value.replace(tzinfo=None).isoformat(" ", "auto" if has_seconds else "minutes")
     shown = shown_text(value)
     return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
-
-
-def _tiles(overview: Overview) -> dict[str, str]:
-    rows = Counter[str]()
-    for name, size in overview.sizes.items():
-        rows[layer_of(name)] += size.rows
-    layers = ("bronze", "silver", "gold", "quarantine")
-    return {
-        **{f"rows in {layer}": f"{rows[layer]:,}" for layer in layers},
-        "rejected files": f"{len(overview.seen.files.rejected):,}",
-        "stored": do_filesizeformat(sum(size.bytes for size in overview.sizes.values())),
-    }
 
 
 def _time(micros: int | None) -> datetime | None:

@@ -123,7 +123,8 @@ def find_edits(config: Config) -> list[Edit]:
     for query in queries(config, LAYERS):
         reads = tuple(table for table in query.upstream if table in rebuilt)
         with suppress(*ITEM_ERRORS):
-            changes = tuple(_changes(config, query)) if query.name in has_changed else ()
+            is_edited = query.name in has_changed and query.layer != "bronze"
+            changes = tuple(_changes(config, query)) if is_edited else ()
             if changes or (reads and delta_tables.table_exists(config.layout.table(query.name))):
                 rebuilt |= dict.fromkeys((query.name, *query.targets))
                 cost = _cost(config, query)
@@ -221,8 +222,6 @@ def _changes(config: Config, query: Query) -> Sequence[Change]:
     from medallion.layers.definition import Change
 
     source, table = config.sources[query.source], config.layout.table
-    if query.layer == "bronze":
-        return []
     if source.cdc and query.name == source.rows_table:
         of_events = config.layout.checkpoint(f"silver.{source.name}")
         is_new = checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0
