@@ -19,7 +19,6 @@ from medallion.storage.table_specs import WINDOW
 Chart = dict[str, Any]
 _MOST_SERIES, _MOST_BARS = 7, 20
 _COLORS = {"rows": "bronze"}
-_STORED = ("landed", "bronze", "erased")
 _FATES = ("silver", "quarantined", "duplicate", "superseded", "deleted", "waiting")
 
 
@@ -52,7 +51,7 @@ def flow(balance: Balance) -> Chart:
     """Return the balance as a flow from landing to what became of each row."""
     figures = {name.partition("_")[0]: value for name, value in asdict(balance).items()}
     fates = {name: figures[name] for name in _FATES if figures[name] or name == "silver"}
-    return {"type": "flow", "fates": fates, **{name: figures[name] for name in _STORED}}
+    return {**figures, "type": "flow", "fates": fates}
 
 
 def gold_chart(table: FirstRows) -> Chart | None:

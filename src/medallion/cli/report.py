@@ -107,7 +107,6 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         balance_verdict=render_runs.balance_verdict(overview.audit),
         last_run=overview.seen.run_state.nightly or next(iter(overview.runs), None),
         refresh_seconds=refresh_seconds,
-        layers=("bronze", "silver", "gold", "quarantine"),
         stale={p.subject: p.sentence for p in overview.seen.verdict.problems if p.code == "stale"},
         statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
         balance=shown_figures("source", overview.audit.balances),
