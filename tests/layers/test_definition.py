@@ -73,7 +73,7 @@ def bronze(spark: SparkSession) -> DataFrame:
             "cast(amount",
             "cast(amout",
             "line 7, column 14",
-            "no file has had a field amout yet; did you mean amount? The columns are time, id, "
+            "no file has had a field amout yet (did you mean amount?). The columns are time, id, "
             "amount, user.",
         ),
         (
@@ -102,7 +102,7 @@ def test_error_of_a_declared_column(file: Path, bronze: DataFrame) -> None:
     source = replace(config.sources["orders"], schema={"id": "string"})
     parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
-    assert f"{file} line 5, column 11: there is no column idd; did you mean id? The" in str(error)
+    assert f"{file} line 5, column 11: there is no column idd (did you mean id?). The" in str(error)
 
 
 def test_error_of_an_expression_of_changes(file: Path, bronze: DataFrame) -> None:
@@ -114,7 +114,7 @@ def test_error_of_an_expression_of_changes(file: Path, bronze: DataFrame) -> Non
     parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
     assert str(error).startswith(f"sources.orders.cdc.sequence_by in {file} line ")
-    assert "there is no column amont; did you mean amount?" in str(error)
+    assert "there is no column amont (did you mean amount?)" in str(error)
 
 
 def test_error_of_a_rule(file: Path, bronze: DataFrame) -> None:
@@ -123,7 +123,7 @@ def test_error_of_a_rule(file: Path, bronze: DataFrame) -> None:
     parts = rules.sql_parts(config, config.sources["orders"], bronze, wrong)
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
     suite = file.parent / "great_expectations/expectations/silver/orders.json"
-    start = f"the rule s of silver.orders in {suite}: there is no column amont; did you mean amount"
+    start = f"the rule s of silver.orders in {suite}: there is no column amont (did you mean amount"
     assert str(error).startswith(start)
 
 
@@ -133,7 +133,7 @@ def test_error_of_a_measure(spark: SparkSession, file: Path, bronze: DataFrame) 
     parts = gold_parts(spark, config, config.gold["revenue"], {"orders": silver})
     error = invalid_sql_error("gold.revenue", parts, AnalysisException("x"))
     start = f"gold.revenue.measure.total in {file} line 15, column 27: there is no column amout"
-    assert str(error).startswith(f"{start}; did you mean amount?")
+    assert str(error).startswith(f"{start} (did you mean amount?)")
 
 
 def test_position_of_a_missing_key_is_that_of_the_mapping(file: Path) -> None:

@@ -160,29 +160,24 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows to a terminal, in its width; rows with too many columns as a list of values."""
     from rich import box  # late: commands that print no table start faster
     from rich.console import Console
-    from rich.rule import Rule
     from rich.table import Table
     from rich.text import Text
 
-    console, parts = Console(), list[Rule | Table]()
-    names, cells, numbers = _printable_table(columns, rows)
+    console, (names, cells, numbers) = Console(), _printable_table(columns, rows)
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     if sum(min(width, _NARROW) + 3 for width in widths) > console.width:
+        longest = max(map(len, names))
         for number, row in enumerate(cells, 1):
-            record = Table.grid(padding=(0, 2))
-            for name, cell in zip(names, row, strict=True):
-                record.add_row(Text(name, style="bold"), Text(cell))
-            parts += [Rule(f"row {number:,}", align="left", style="dim"), record]
-    else:
-        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name, is_number in zip(names, numbers, strict=True):
-            grid.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
-        for row in cells:
-            grid.add_row(*map(Text, row))
-        parts = [grid]
+            values = (f"{name:<{longest}}  {c}" for name, c in zip(names, row, strict=True))
+            print_result("\n".join([f"--- row {number:,}", *values]))
+        return
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, is_number in zip(names, numbers, strict=True):
+        grid.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+    for row in cells:
+        grid.add_row(*map(Text, row))
     with _translate_write_errors():
-        for part in parts:
-            console.print(part)
+        console.print(grid)
 
 
 def _encodable(text: str, encoding: str) -> str:

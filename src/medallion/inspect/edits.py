@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from medallion.config.model import CHANGES, Config
 from medallion.config.queries import Query, queries
@@ -97,15 +97,10 @@ class Rename:
 
 def pending_renames(config: Config) -> list[Rename]:
     """Return what the next run renames; no JVM."""
-    parts: Mapping[str, Mapping[str, Any]] = {
-        "sources": config.sources,
-        "silver": config.silver,
-        "gold": config.gold,
-    }
     renames = (
         Rename(part, entry.renamed_from, entry.name)
-        for part, entries in parts.items()
-        for entry in entries.values()
+        for part in _TABLES
+        for entry in getattr(config, part).values()
         if entry.renamed_from
     )
     return [rename for rename in renames if rename.is_due(config.layout)]

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from medallion.config.document import position
-from medallion.config.expressions import has_current_time, nearest_name
+from medallion.config.expressions import did_you_mean, has_current_time
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
@@ -178,7 +178,7 @@ class DefinitionPart:
         name = next((parameters[key] for key in _NAMES if key in parameters), "").replace("`", "")
         if condition.startswith("UNRESOLVED_COLUMN") and name:
             columns = [column for column in self.columns if not column.startswith("_")]
-            problem = f"{self.unknown_column.format(name)}{suggestion(name, columns)}"
+            problem = f"{self.unknown_column.format(name)}{did_you_mean(name, columns)}."
             problem += f" The columns are {', '.join(columns)}." if columns else ""
         elif condition == "FIELD_NOT_FOUND":
             problem = f"there is no field {name}. The fields are {parameters['fields']}; "
@@ -194,12 +194,6 @@ class DefinitionPart:
 
 
 _NAMES = ("objectName", "fieldName", "routineName")  # parameters of Spark's error conditions
-
-
-def suggestion(name: str, columns: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name, with the nearest column if any."""
-    nearest = nearest_name(name, columns)
-    return f"; did you mean {nearest}?" if nearest else "."
 
 
 def invalid_sql_error(

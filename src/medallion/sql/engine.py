@@ -162,11 +162,8 @@ def _plan(engine: QueryBuilder, sql: str) -> tuple[str, RecordBatchReader, list[
 def _list_sql(names: Iterable[str]) -> str:
     """Return a statement whose rows are the names of tables."""
     rows = (name.replace("'", "''").split(".", 1) for name in names)
-    values = ", ".join(f"('{layer}', '{table}')" for layer, table in rows)
-    columns = 'AS t(layer, "table")'
-    if not values:
-        return f"SELECT * FROM (VALUES ('', '')) {columns} WHERE false"
-    return f"SELECT * FROM (VALUES {values}) {columns}"
+    values = ", ".join(["('', '')", *(f"('{layer}', '{table}')" for layer, table in rows)])
+    return f"SELECT * FROM (VALUES {values}) AS t(layer, \"table\") WHERE layer <> ''"
 
 
 def _used_views(statement: guard.Statement, views: Mapping[str, str]) -> dict[str, guard.Statement]:

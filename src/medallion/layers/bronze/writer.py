@@ -7,6 +7,7 @@ from threading import Event
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from medallion.config.expressions import did_you_mean
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import NOT_JSON, is_header, parse_lines
@@ -14,7 +15,6 @@ from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
-from medallion.layers.definition import suggestion
 from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
@@ -65,7 +65,7 @@ class BronzeWriter:
         known = list(self.schema.columns)
         for name in self.schema.add_configured_fields():
             self._say(
-                f"  {self._name}: no row has had a field {name} yet{suggestion(name, known)} It "
+                f"  {self._name}: no row has had a field {name} yet{did_you_mean(name, known)}. It "
                 "is added as a column of nulls: a string, unless hints give it another type"
             )
 
