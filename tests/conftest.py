@@ -60,8 +60,9 @@ SETTINGS = {
 
 # For queries of a few rows: a state store in memory, no batches that only evict state, and no
 # checksums of checkpoint files. `production_streams` is without these.
+_EVICTION = "spark.sql.streaming.noDataMicroBatches.enabled"
 QUICK_STREAMS = {
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    _EVICTION: "false",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     ),
@@ -166,6 +167,13 @@ def production_streams(spark: SparkSession) -> Iterator[None]:
     """
     production = session_settings(load({}, PROJECT))
     with changed_settings(spark, {name: production.get(name) for name in QUICK_STREAMS}):
+        yield
+
+
+@pytest.fixture(scope="module")
+def evicting_streams(spark: SparkSession) -> Iterator[None]:
+    """Run batches without rows, which evict state, as in production: late rows depend on them."""
+    with changed_settings(spark, {_EVICTION: "true"}):
         yield
 
 

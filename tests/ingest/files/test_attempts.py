@@ -19,7 +19,7 @@ from medallion.spark import jvm
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
 from tests.support.home import Home
-from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_activity
+from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_rows
 from tests.support.lines import row
 
 
@@ -106,7 +106,7 @@ def test_stopped_spark_rejects_no_file(
 def test_stopped_batch_is_ingested_by_the_next_run(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = only_activity(lakehouse)
+    home = only_rows(lakehouse)
     for name in NAMES:
         home.land("activity", name, row(int(name[0])))
     stops = pytest.raises(StreamError, match="no active SparkContext")

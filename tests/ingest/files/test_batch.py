@@ -23,7 +23,7 @@ from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
 from medallion.storage.files import FileInfo
 from medallion.storage.paths import StoragePath
-from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_activity
+from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_rows
 from tests.support.lines import row
 
 SCHEMA = {"Index": "long", "Device": "string"}
@@ -45,7 +45,7 @@ def test_error_without_any_file_rejects_none(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For example an error in the parser, or a setting that fails for every file."""
-    home = only_activity(lakehouse)
+    home = only_rows(lakehouse)
     for index in (1, 2):
         home.land("activity", f"{index}.json", row(index))
 
@@ -64,7 +64,7 @@ def test_error_without_any_file_rejects_none(
 
 
 def test_unreadable_headers(lakehouse: Lakehouse) -> None:
-    home = only_activity(lakehouse, format="csv", schema=SCHEMA)
+    home = only_rows(lakehouse, format="csv", schema=SCHEMA)
     compressed = gzip.compress(b"Index,Device\n1,phone\n")
     files = {
         "truncated.csv.gz": compressed[:-9],
@@ -88,7 +88,7 @@ def test_unreadable_headers(lakehouse: Lakehouse) -> None:
 
 def test_files_that_spark_reads_partly(lakehouse: Lakehouse) -> None:
     """A flipped bit in a block's magic, a corrupt second stream, a missing end, trailing bytes."""
-    home = only_activity(lakehouse)
+    home = only_rows(lakehouse)
     lines = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
     packed, one_row = bz2.compress(lines, 1), bz2.compress(f"{row(1)}\n".encode())
     framed = home.land("activity", "frames.json.zst")
@@ -152,7 +152,7 @@ UNREADABLE = {
 
 def inferred_source(lakehouse: Lakehouse, file_format: str = "json") -> Lakehouse:
     """Configure one source whose schema is inferred."""
-    return only_activity(lakehouse, schema=None, hints={}, format=file_format)
+    return only_rows(lakehouse, schema=None, hints={}, format=file_format)
 
 
 @pytest.mark.parametrize("file_format", ["json", "parquet"])
@@ -201,7 +201,7 @@ def test_files_that_vanish_during_checks(
 def test_file_that_cannot_be_inspected_is_ingested_later(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = only_activity(lakehouse)
+    home = only_rows(lakehouse)
     for number, name in enumerate(("a.json", "b.json")):
         home.land("activity", name, row(number))
     info = StoragePath.info

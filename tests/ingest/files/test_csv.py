@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from medallion.config.model import ReaderOptions
 from medallion.state.ledger import State
 from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file
-from tests.support.lakehouse import Lakehouse, ledger_counts, ledger_entries, only_activity
+from tests.support.lakehouse import Lakehouse, ledger_counts, ledger_entries, only_rows
 
 PATTERNS = ["sales [2024-05].csv", "{a,b}.csv", "a*.csv", "a?.csv", "a\\b%.csv", "a b+c#d.csv"]
 CSV = {
@@ -40,7 +40,7 @@ def zip_archive(path: Path, **members: bytes) -> None:
 def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Run bronze once."""
     home = Lakehouse(spark, tmp_path_factory.mktemp("csv") / "lakehouse")
-    only_activity(home, format="csv", schema=SCHEMA, schema_evolution="rescue")
+    only_rows(home, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, CSV)
     land(home, {name: f"Device,Index\n{i},{i}\n".encode() for i, name in enumerate(PATTERNS)})
     two = {"one": b"Index,Device\n20,x\n21,y,z\n", "two": b"Device\nm\n"}
@@ -85,7 +85,7 @@ def test_zip_in_bronze(ingested: Lakehouse) -> None:
 def test_encoding_of_json(lakehouse: Lakehouse) -> None:
     """A line may have several objects in any encoding."""
     latin = ReaderOptions(encoding="latin-1")
-    home = only_activity(lakehouse, schema=SCHEMA, options=latin)
+    home = only_rows(lakehouse, schema=SCHEMA, options=latin)
     land(home, {"a.json": b'{"Index":1,"Device":"\xe9"}{"Index":2}\n{"Index":\n'})
     home.fill("bronze")
     rows = [(1, "é", None), (2, None, None), (None, None, '{"Index":')]
@@ -95,7 +95,7 @@ def test_encoding_of_json(lakehouse: Lakehouse) -> None:
 
 def test_record_path_in_bronze(lakehouse: Lakehouse) -> None:
     settings: dict[str, Any] = {"record_path": "Records", "record_fields": ("Device",)}
-    home = only_activity(lakehouse, schema=SCHEMA, **settings)
+    home = only_rows(lakehouse, schema=SCHEMA, **settings)
     document = {"Device": "d", "Records": [{"Index": 1}, {"Index": 2}, 3]}
     land(home, {"a.json.gz": gzip.compress(json.dumps(document, indent=1).encode())})
     land(home, {"b.json": b'{"Device": "e"}\n'})

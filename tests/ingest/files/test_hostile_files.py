@@ -56,7 +56,7 @@ def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     lakehouse.config = replace(lakehouse.config, sources=sources)
     for case in (*CATALOGUE, NOT_UTF8):
         land(lakehouse.root, case)
-    lakehouse.pipeline().run("bronze")
+    lakehouse.fill("bronze")
     rows: dict[str, Rows] = defaultdict(list)
     for file, *values in lakehouse.rows("bronze.activity", "_source_file", *COLUMNS):
         rows[file].append(dict(zip(COLUMNS, values, strict=True)))

@@ -19,10 +19,10 @@ from medallion.state.ledger import State
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_log
 from tests.support.home import set_age
-from tests.support.lakehouse import Lakehouse, indexes, ledger_counts, only_activity
+from tests.support.lakehouse import Lakehouse, indexes, ledger_counts, only_rows
 from tests.support.lines import row
 
-RUNS = 6
+RUNS = 4
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def lakehouse_after_runs(
     One file has two versions. `copy` keeps the ledger of the first run.
     """
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("runs") / "lakehouse")
-    home = only_activity(lakehouse, clean_source="off", allow_overwrites=True)
+    home = only_rows(lakehouse, clean_source="off", allow_overwrites=True)
     policy = replace(home.config.maintain, retention=Duration.parse("1 second"), compact_from=2)
     home.config = replace(home.config, maintain=policy)
     layout = home.config.layout
@@ -51,7 +51,7 @@ def lakehouse_after_runs(
             assert done.notes == ()
     for table in (layout.table("bronze.activity"), layout.queue("activity")):
         assert 0 in delta_log.commit_files(table)
-        assert delta_log.first_readable_version(table) > 3
+        assert delta_log.first_readable_version(table) > 2
     return home
 
 
@@ -76,7 +76,7 @@ def assert_each_row_once(home: Lakehouse, last: int) -> None:
 
 def test_lost_checkpoint_after_maintenance(home: Lakehouse) -> None:
     shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
-    assert_each_row_once(home, 7)
+    assert_each_row_once(home, RUNS + 1)
 
 
 def test_older_ledger_after_maintenance(home: Lakehouse) -> None:

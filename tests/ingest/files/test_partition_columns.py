@@ -11,7 +11,7 @@ import pytest
 from medallion.ingest.schema.evolution import TableChange
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.flow import Bronze
-from tests.support.lakehouse import Lakehouse, activity_source, ledger_entries, only_activity
+from tests.support.lakehouse import Lakehouse, activity_source, ledger_entries, only_rows
 
 DAY, COLUMNS = date(2026, 5, 1), ("Index", "day", "hour", "_rescued_data")
 PATH = "day=2026-05-01/hour=05/a b.{}"
@@ -29,7 +29,7 @@ def land(home: Lakehouse, file_format: str) -> Path:
 def test_partition_columns_of_each_format(lakehouse: Lakehouse, file_format: str) -> None:
     settings = {"clean_source": "archive", "partition_columns": ("day", "hour")}
     hints = {"Index": "long"}  # CSV has strings
-    home = only_activity(lakehouse, schema=None, hints=hints, format=file_format, **settings)
+    home = only_rows(lakehouse, schema=None, hints=hints, format=file_format, **settings)
     land(home, file_format)
     home.fill("bronze")
     bronze = home.pipeline().flow("bronze.activity")
@@ -51,13 +51,13 @@ def test_partition_columns_are_not_in_headerless_files() -> None:
 
 def test_partition_columns_added_later(lakehouse: Lakehouse) -> None:
     """New files have them at once, older rows after a refresh of bronze."""
-    home = only_activity(lakehouse, schema=None, hints={})
+    home = only_rows(lakehouse, schema=None, hints={})
     home.land("activity", "day=2026-05-01/a.json", '{"Index": 1}')
     home.fill("bronze")
-    home = only_activity(lakehouse, schema=None, hints={}, partition_columns=("day",))
+    settings = {"hints": {"day": "date"}, "partition_columns": ("day",)}
+    home = only_rows(lakehouse, schema=None, **settings)
     home.land("activity", "day=2026-05-02/b.json", '{"Index": 2}')
     home.land("activity", "c.json", '{"Index": 3, "new": 1}')
-    home.fill("bronze")
     home.land("activity", "day=today/d.json", '{"Index": 4}')
     home.fill("bronze")
     expected = [

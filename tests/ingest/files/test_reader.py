@@ -16,7 +16,7 @@ from medallion.errors import MedallionError
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import State
 from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file
-from tests.support.lakehouse import Lakehouse, ledger_entries, only_activity
+from tests.support.lakehouse import Lakehouse, ledger_entries, only_rows
 
 
 def test_readers_cover_every_configurable_format() -> None:
@@ -25,7 +25,7 @@ def test_readers_cover_every_configurable_format() -> None:
 
 def test_csv_fields_of_an_inferred_schema_stay_strings(lakehouse: Lakehouse) -> None:
     """Spark would infer a year from four digits."""
-    home = only_activity(lakehouse, format="csv", schema=None, hints={})
+    home = only_rows(lakehouse, format="csv", schema=None, hints={})
     land(home, {"1.csv": b"order_id,zip,at\n1001,01067,2018-03-02\n1002,10115,2018-03-03\n"})
     home.fill("bronze")
     rows = [("1001", "01067", "2018-03-02 00:00:00"), ("1002", "10115", "2018-03-03 00:00:00")]
@@ -67,7 +67,7 @@ ODD_NAMES = {
 def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Ingest Parquet files with different schemas, then good and unreadable ones."""
     home = Lakehouse(spark, tmp_path_factory.mktemp("parquet") / "lakehouse")
-    only_activity(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    only_rows(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
     land_parquet(home, **PLAIN, **ODD_NAMES)
     home.fill("bronze")
     land_parquet(home, good=ONE, truncated=ONE)
@@ -136,7 +136,7 @@ def test_parquet_with_unusual_column_names(ingested: Lakehouse) -> None:
 
 def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
     schema = {"at": "timestamp", "local": "timestamp", "place": "struct<at:timestamp>"}
-    home = only_activity(lakehouse, format="parquet", schema=schema, schema_evolution="rescue")
+    home = only_rows(lakehouse, format="parquet", schema=schema, schema_evolution="rescue")
     moment = "2018-03-02 10:02:33.{}"
     times = [
         f"select timestamptz '{at}+00' as at, timestamp '{at}' as local,"
@@ -155,7 +155,7 @@ def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
 
 
 def test_text(lakehouse: Lakehouse) -> None:
-    home = only_activity(lakehouse, format="text", schema={"value": "string"})
+    home = only_rows(lakehouse, format="text", schema={"value": "string"})
     land(home, {"1.log": b'one\r\n\n{"two": 2}\n', "2.log.bz2": bz2.compress("drei ä\n".encode())})
     land(home, {"3.log": b"drei \xe4\n\xef\xbb\xbfvier \xf0\x9f\x98\x80\n"})
     home.fill("bronze")
@@ -165,13 +165,13 @@ def test_text(lakehouse: Lakehouse) -> None:
         "3.log": [("vier 😀", None, None), (None, "drei \xe4", None)],
     }
     assert audit_findings(home) == []
-    only_activity(home, format="csv", schema={"value": "string"})
+    only_rows(home, format="csv", schema={"value": "string"})
     with pytest.raises(MedallionError, match="files that were ingested as text, not as csv"):
         home.fill("bronze")
 
 
 def test_json_documents(lakehouse: Lakehouse) -> None:
-    home = only_activity(lakehouse, multi_line=True, schema=SCHEMA)
+    home = only_rows(lakehouse, multi_line=True, schema=SCHEMA)
     very_deep = b"[" * 5000 + b"]" * 5000
     # One level beyond the limit for splitting the objects of a line.
     beyond_limit = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)

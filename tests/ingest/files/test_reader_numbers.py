@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.byte_files import audit_findings, land, rows_by_file
-from tests.support.lakehouse import Lakehouse, only_activity
+from tests.support.lakehouse import Lakehouse, only_rows
 
 NUMBERS = {
     # An item of the file: the columns Device and x, and the rescued data.
@@ -22,7 +22,7 @@ NUMBERS = {
 
 def test_numbers_in_json_documents_keep_their_digits(lakehouse: Lakehouse) -> None:
     schema = {"Device": "string", "x": "double"}
-    home = only_activity(lakehouse, multi_line=True, schema=schema, schema_evolution="rescue")
+    home = only_rows(lakehouse, multi_line=True, schema=schema, schema_evolution="rescue")
     items = ["12345678901234567890123", '"1e400"', "01e400", "1.e400", "[0.1234567890123456789]"]
     land(
         home,

@@ -27,7 +27,7 @@ from tests.support.lakehouse import (
     indexes,
     ledger_counts,
     ledger_entries,
-    only_activity,
+    only_rows,
     start_flows,
 )
 from tests.support.lines import row
@@ -35,7 +35,7 @@ from tests.support.lines import row
 
 @pytest.fixture
 def home(lakehouse: Lakehouse) -> Lakehouse:
-    return only_activity(lakehouse)
+    return only_rows(lakehouse)
 
 
 def interrupt_once(
@@ -77,7 +77,10 @@ def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.Mon
         home.land("activity", f"a{batch}.json", row(index), "{broken", rescued)
         home.land("activity", f"b{batch}.json", row(index + 2))
         interrupt_once(monkeypatch, name, at_its_end, batch)  # the batch before it is completed
-        run_until_interrupted(home)
+        if at_its_end:
+            run_until_interrupted(home)
+        else:
+            ingest_until_interrupted(home)
         expected[f"a{batch}.json", 1] = (State.INGESTED, batch, 3, 1, 1)
         expected[f"b{batch}.json", 1] = (State.INGESTED, batch, 1, 0, 0)
         states.append(
@@ -209,7 +212,7 @@ def test_files_that_change_before_they_are_read(
 
 @pytest.mark.parametrize("clean", ["off", "archive"])
 def test_overwritten_file(lakehouse: Lakehouse, clean: str) -> None:
-    home = only_activity(lakehouse, clean_source=clean, allow_overwrites=True)
+    home = only_rows(lakehouse, clean_source=clean, allow_overwrites=True)
     modified = []
     for number, age in ((1, 20), (2, 10)):
         file = set_age(home.land("activity", "a.json", *[row(number)] * number), age)
@@ -270,7 +273,7 @@ def test_truncated_file_repaired_by_the_user(
 
 def test_folder_with_dotdot(lakehouse: Lakehouse) -> None:
     """Spark reports `a/../b` as `b`: the rows must match their file in the ledger."""
-    home = only_activity(lakehouse, folders=("../outside",))
+    home = only_rows(lakehouse, folders=("../outside",))
     outside = home.root.parent / "outside"
     outside.mkdir()
     for index, name in enumerate(("a.json", "b c.json")):  # one name that a URI does not escape

@@ -23,7 +23,7 @@ from tests.support.lakehouse import (
     indexes,
     ledger_counts,
     ledger_entries,
-    only_activity,
+    only_rows,
     start_flows,
 )
 from tests.support.lines import row
@@ -81,7 +81,7 @@ def change_during_read(home: Lakehouse, patch: pytest.MonkeyPatch, name: str, li
 def test_poll_sees_a_replaced_file_before_the_ledger(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, is_allowed: bool
 ) -> None:
-    home = only_activity(lakehouse, allow_overwrites=is_allowed)
+    home = only_rows(lakehouse, allow_overwrites=is_allowed)
     first = home.land("activity", "a.json", row(1)).stat()
     home.land("activity", "b.json", row(2))
 
@@ -114,7 +114,7 @@ def test_files_replaced_before_they_are_opened(
 
     One file is replaced once more after the read.
     """
-    home = only_activity(lakehouse, allow_overwrites=True)
+    home = only_rows(lakehouse, allow_overwrites=True)
     for number, name in enumerate(("a.json", "b.json", "again.json"), 1):
         home.land("activity", name, row(number))
     rows, record_in_ledger = reader.read_rows, FileBatch.record_in_ledger
@@ -149,7 +149,7 @@ def test_poll_misses_moved_files_before_the_ledger(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them is moved back, the other is not."""
-    home = only_activity(lakehouse)
+    home = only_rows(lakehouse)
     files = [home.land("activity", name, row(1)) for name in ("gone.json", "back.json")]
     home.land("activity", "b.json", row(2))
     away = home.root.parent
@@ -178,7 +178,7 @@ def test_file_moved_away_and_back_during_its_batch(
     A file with other content during the read is ingested by the next batch, although its listing is
     unchanged, also if the run is interrupted before the ledger.
     """
-    home = only_activity(lakehouse)
+    home = only_rows(lakehouse)
     file = home.land("activity", "a.json", row(1))
     away = home.root.parent / "a.json"
     record_in_ledger = FileBatch.record_in_ledger

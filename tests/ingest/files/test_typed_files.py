@@ -18,7 +18,7 @@ from medallion.ingest.files.typed_files import unreadable_typed_reason
 from medallion.ingest.schema import registry
 from medallion.state.ledger import State
 from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file
-from tests.support.lakehouse import Lakehouse, ledger_entries, only_activity
+from tests.support.lakehouse import Lakehouse, ledger_entries, only_rows
 from tests.support.typed_files import INDEX, MAKE
 
 ONE = {"Index": "bigint", "Device": "string"}
@@ -33,7 +33,7 @@ LONG_AGO = datetime(1500, 3, 1, tzinfo=UTC)
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
 def test_orc_and_avro_in_bronze(lakehouse: Lakehouse, file_format: str) -> None:
     make, schema = MAKE[file_format], {**SCHEMA, "at": "timestamp"}
-    home = only_activity(lakehouse, format=file_format, schema=schema, schema_evolution="rescue")
+    home = only_rows(lakehouse, format=file_format, schema=schema, schema_evolution="rescue")
     complete = make(INDEX, ({"Index": i} for i in range(1000)))
     good = {
         "one": make(ONE, [{"Index": 1, "Device": "phone"}, {"Index": 2}]),
@@ -141,7 +141,7 @@ FITTING = {**ROW, "price": Decimal("1.2500"), "tags": None, "n": 3.0, "place": {
 @pytest.mark.parametrize("file_format", MAKE)
 def test_types_are_kept_and_other_values_rescued(lakehouse: Lakehouse, file_format: str) -> None:
     """Decimals must not become doubles, nor a map a struct of its keys."""
-    home = only_activity(lakehouse, format=file_format, schema=None, hints={})
+    home = only_rows(lakehouse, format=file_format, schema=None, hints={})
     land(home, {f"1.{file_format}": MAKE[file_format](TYPES, [ROW, {"n": 8}])})
     home.fill("bronze")
     later = [LATER, {**FITTING, "place": {"lat": 4.5, "lon": None}}]
@@ -182,7 +182,7 @@ def test_types_are_kept_and_other_values_rescued(lakehouse: Lakehouse, file_form
 
 def test_strings_that_are_not_utf8_keep_their_bytes(lakehouse: Lakehouse) -> None:
     """Spark's JSON would make both rows equal, so one would be dropped as a duplicate."""
-    home = only_activity(lakehouse, format="parquet", schema=SCHEMA)
+    home = only_rows(lakehouse, format="parquet", schema=SCHEMA)
     sql_rows = " union all ".join(
         f"select {n} as Index, cast(x'4b{byte}' as string) as Device"
         for n, byte in ((1, "e4"), (2, "f6"))
@@ -293,7 +293,7 @@ def test_int96_nanoseconds_and_unsupported_types_are_reported(lakehouse: Lakehou
     """Spark reads INT96 in microseconds, so rows a nanosecond apart would be equal."""
     at, nested_at = (f"timestamp'2018-03-02 10:02:33.00000{micros}Z'" for micros in (1, 2))
     last = "timestamp'9999-12-31 23:59:59.999999Z'"  # beyond 64 bits of nanoseconds
-    home = only_activity(
+    home = only_rows(
         lakehouse, format="parquet", schema={"Index": "long"}, schema_evolution="rescue"
     )
     folder = home.root.parent / "written"
@@ -337,7 +337,7 @@ def test_int96_nanoseconds_and_unsupported_types_are_reported(lakehouse: Lakehou
 
 def test_parquet_column_without_a_type_takes_that_of_a_later_file(lakehouse: Lakehouse) -> None:
     """As pandas writes a column whose values are all missing."""
-    home = only_activity(lakehouse, format="parquet", schema=None, silver={"n": "n", "at": "at"})
+    home = only_rows(lakehouse, format="parquet", schema=None, silver={"n": "n", "at": "at"})
     landing = home.layout.landing("activity").local
     landing.mkdir(parents=True, exist_ok=True)
     at = pa.array([datetime(2026, 5, 1, tzinfo=UTC)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -237,9 +238,23 @@ LAYOUT_SHAPES = [
 ]
 
 
+FIRST = ["1", '"a"', "[]"]
+_LAYOUTS = [(shape, FIRST[n % 3]) for n, shape in enumerate(LAYOUT_SHAPES)]
+_ALL_LAYOUTS = itertools.product(LAYOUT_SHAPES, FIRST)
+
+
 @pytest.mark.usefixtures("interpreted")
-@pytest.mark.parametrize("shape", LAYOUT_SHAPES)
-@pytest.mark.parametrize("first", ["1", '"a"', "[]"])
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        *_LAYOUTS,
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in _ALL_LAYOUTS
+            if each not in _LAYOUTS
+        ),
+    ],
+)
 def test_layout_does_not_change_results(spark: SparkSession, shape: str, first: str) -> None:
     lines = [shape.format(name, value) for name in ("id", "ts", "more", "x") for value in VALUES]
     layout = LineLayout.from_lines([shape.format("more", first), shape.format("x", first)], FLAT)

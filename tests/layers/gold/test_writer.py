@@ -29,14 +29,11 @@ BATCHES = (
         ("08:00:00", "b", "open"),
         ("13:04:59", None, "open"),
         ("13:05:00", None, "close"),
+        ("08:00:01", "b", "open"),
+        ("10:01:00", None, "other"),
     ],
-    [("08:00:01", "b", "open"), ("10:01:00", None, "other")],
 )
-ACTIONS = (
-    {"open": 2, "close": 1},
-    {"open": 5, "close": 2},
-    {"open": 6, "close": 2, "other": 1},
-)
+ACTIONS = ({"open": 2, "close": 1}, {"open": 6, "close": 2, "other": 1})
 
 
 def silver(lakehouse: Lakehouse, number: int) -> DataFrame:
@@ -81,8 +78,8 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
     for number in range(len(BATCHES)):
         batch = silver(lakehouse, number)
         write(lakehouse, BATCHES[number])
-        # Batch 1 of `actions` runs twice; the last batch recomputes the only group of `everything`.
-        for table in {0: [windows, actions], 1: [windows, actions, actions]}.get(number, gold):
+        # Batch 1 of `actions` runs twice, and computes the only group of `everything`.
+        for table in ([windows, actions], [*gold, actions])[number]:
             merge = GroupMerge(lakehouse.spark, config, table)
             observation = Observation()
             merge(

@@ -339,7 +339,9 @@ def snapshot_spans(states: list[tuple[int, dict[int, Change]]]) -> list[tuple[An
     return [*spans, *((*span, None) for span in open_spans.values())]
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(
+    "number", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))]
+)
 def test_snapshots(spark: SparkSession, number: int) -> None:
     """A row that the next snapshot lacks was deleted; `name` is the tracked column."""
     rows = random_snapshots(number)

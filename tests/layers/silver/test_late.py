@@ -24,7 +24,7 @@ from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event
 
-pytestmark = pytest.mark.usefixtures("production_streams")
+pytestmark = pytest.mark.usefixtures("evicting_streams")
 
 FIRST = (event("10:00:00"), event("15:00:00"))  # moves the watermark to 14:00
 LATE = (

@@ -29,7 +29,7 @@ from tests.support import sql
 from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import recording
 
-pytestmark = pytest.mark.usefixtures("production_streams")
+pytestmark = pytest.mark.usefixtures("evicting_streams")
 
 DEVICES = LookupConfig("reference/devices.csv", "device", {"maker": "string", "released": "date"})
 HEADER = "device,maker,released\n"
@@ -222,7 +222,7 @@ def test_late_rows_interrupted_at_each_table(
         (at("09:00:02"),),
         (at("10:00:01"),),
     ]
-    audit = run_audit(lakehouse.config, everything=True)
+    audit = run_audit(lakehouse.config)
     balance = audit.balances["activity"]
     assert (audit.is_balanced, balance.duplicate_rows, balance.late_rows) == (True, 1 + 3, 2)
     # The interrupted run recorded no batch; rows of the repeated batch are counted.
