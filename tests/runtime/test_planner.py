@@ -12,7 +12,7 @@ from medallion.config.loader import load
 from medallion.runtime import planner
 from medallion.runtime.planner import estimate_workload
 from medallion.spark.settings import Workload
-from medallion.state import pending_work
+from medallion.state import journal, pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
 from medallion.storage import records, table_specs
@@ -85,6 +85,17 @@ def test_workload_by_waiting_or_gold_rows(home: Home, table: str, name: str) -> 
     ):
         records.append_records(home.layout.table(table), spec, [{name: n} for n in range(rows)])
         assert estimate_workload(config) == work
+
+
+def test_workload_of_rebuilds(home: Home) -> None:
+    """All rows of silver are read; by a nightly run only if it rebuilds a table."""
+    spec = replace(table_specs.table_spec("silver.activity"), columns={"n": "long"})
+    rows = [{"n": n} for n in range(120_000)]
+    records.append_records(home.layout.table("silver.activity"), spec, rows)
+    assert estimate_workload(home.config) == Workload.LITTLE
+    assert estimate_workload(home.config, is_rebuild=True) == Workload.SOME
+    journal.require_rebuilds(home.config, ["silver.activity"])
+    assert estimate_workload(home.config) == Workload.SOME
 
 
 def test_unknown_workload_is_much(home: Home) -> None:

@@ -141,9 +141,11 @@ def _stream_layers(
     from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.stream import run_stream
     from medallion.spark import query
+    from medallion.spark.settings import Workload
 
     query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
-    with open_pipeline(config, command, layers, print_message, options.debug) as pipeline:
+    debug, work = options.debug, Workload.ENDLESS
+    with open_pipeline(config, command, layers, print_message, debug, work) as pipeline:
         for line in unread_file_warnings(config):
             pipeline.report(line)
         run_stream(pipeline, layers, options.trigger)

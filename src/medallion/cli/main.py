@@ -29,10 +29,7 @@ from medallion.storage.root_format import read_format
 Command = Callable[[Config, argparse.Namespace], int]
 _CRASHED = 70
 _ON_S3 = ("sql", "status", "files", "schema", "land", "audit", "report", "check", "add")
-_CHECKED = (
-    commands.run, commands.stream, commands.refresh, commands.apply, commands.replay,
-    commands.erase,
-)  # fmt: skip
+_CHECKED = ("run", "stream", "refresh", "apply", "replay", "erase")
 _JSON = "print one JSON document only"
 _SOURCE = "its name in pipeline.yaml, such as event"
 
@@ -96,7 +93,7 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
 
 def _refuse_errors(command: Command, config: Config, errors: Sequence[ConfigError]) -> None:
     """Raise InvalidProjectError if errors of the project stop a command."""
-    if command in _CHECKED:
+    if command.__name__ in _CHECKED:
         from medallion.runtime.check import refuse_invalid_project  # imports PySpark
 
         refuse_invalid_project(config, errors)

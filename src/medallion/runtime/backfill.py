@@ -22,6 +22,7 @@ from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import open_pipeline
 from medallion.spark.errors import raise_combined
+from medallion.spark.settings import Workload
 from medallion.state import journal, ledger
 from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Reason, State
@@ -162,7 +163,8 @@ def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> Non
         MedallionError: a query that reads rows of the source failed.
     """
     failures: list[MedallionError] = []
-    with open_pipeline(config, "backfill", layers_in_use(config), report, debug) as pipeline:
+    layers, work = layers_in_use(config), Workload.ENDLESS  # its size is not known yet
+    with open_pipeline(config, "backfill", layers, report, debug, work) as pipeline:
         for layer in layers_in_use(config):
             for flow, error in refresh.run_layer(pipeline, layer):
                 if name in flow.query.sources:

@@ -288,7 +288,7 @@ def open_pipeline(
     layers: Sequence[str],
     report: Reporter,
     debug: bool = False,
-    work: Workload = Workload.ENDLESS,
+    work: Workload | None = None,
 ) -> Iterator[Pipeline]:
     """Lock layers, start Spark, and complete interrupted commands.
 
@@ -296,7 +296,8 @@ def open_pipeline(
         command: the command, for the lock file and the records.
         layers: the layers to write.
         debug: whether errors are reported with their stack traces.
-        work: how much there is to process, for the settings of Java and Spark.
+        work: how much there is to process, for the settings of Java and Spark; by default what a
+            rebuild of all tables would be.
 
     Yields:
         The pipeline.
@@ -312,6 +313,7 @@ def open_pipeline(
         report(f"medallion {command} on {config.layout.root}{new}")
         carry_out_renames(config, report)
         started = time.monotonic()
+        work = work or planner.estimate_workload(config, is_rebuild=True)
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, report)

@@ -22,6 +22,7 @@ from medallion.state.journal import Entry, Erasure, Rebuild, Replay
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
+from medallion.storage.layout import LAYERS
 from medallion.storage.text import Reporter
 
 _CHECKS = {WorkReason.SETTINGS_CHANGED, WorkReason.NOT_CREATED}
@@ -178,13 +179,19 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
     return Outcome(snapshot=snapshot, is_idle=True)
 
 
-def estimate_workload(config: Config) -> Workload:
-    """Return the amount of work, which selects the settings of Java and Spark."""
+def estimate_workload(config: Config, is_rebuild: bool = False) -> Workload:
+    """Return the amount of work, which selects the settings of Java and Spark.
+
+    Args:
+        is_rebuild: whether tables may be rebuilt, which reads all rows of others.
+    """
     try:
         backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
         rows = sum(pending_work.unread_rows(config, query) or 0 for query in queries(config))
-        gold = map(config.layout.table, query_names(config, ["gold"]))
-        rows += sum(map(delta_tables.row_count, gold))  # they may be written completely
+        is_rebuild |= config.on_change == "apply" and bool(waiting_tables(config))
+        layers = LAYERS if is_rebuild or journal.rebuilds(config) else ("gold",)
+        paths = map(config.layout.table, query_names(config, layers))  # gold may be rewritten
+        rows += sum(map(delta_tables.row_count, paths))
     except Exception:  # the full run reports it
         return Workload.MUCH
     rows += sum(backlog.messages for backlog in backlogs)
