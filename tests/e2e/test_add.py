@@ -66,7 +66,7 @@ def check_silver(lakehouse: Lakehouse) -> None:
 
 
 def test_added_files_reach_gold(added: Lakehouse) -> None:
-    added.keep_only("sales", "trail", "log", "shops", "sales_by_hour")
+    added.keep_only("sales", "log", "shops", "sales_by_hour")
     added.fill()
     check_silver(added)
     assert sum(rows for (rows,) in added.rows("gold.sales_by_hour", "row_count")) == 40

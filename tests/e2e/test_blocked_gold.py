@@ -14,6 +14,7 @@ from medallion.cli import render_runs
 from medallion.errors import MedallionError, UsageError
 from medallion.runtime import backfill, nightly
 from medallion.runtime.outcome import Outcome, complete_outcome
+from medallion.runtime.refresh import refresh_table
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from tests.support import lines
@@ -133,6 +134,8 @@ def test_gate_blocks_only_downstream_tables(blocked: Blocked) -> None:
     assert rows == [("open", 1)]
     with pytest.raises(MedallionError, match=rf"^gold\.{GOLD} is blocked: x_small on silver"):
         blocked.lakehouse.pipeline().run("gold")
+    with pytest.raises(MedallionError, match=rf"^gold\.{GOLD} is blocked: x_small on silver"):
+        refresh_table(blocked.lakehouse.pipeline(), f"gold.{GOLD}")
     assert gold(blocked.lakehouse) == blocked.gold_before
 
 

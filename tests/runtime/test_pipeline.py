@@ -171,10 +171,14 @@ def test_gold_without_a_checkpoint_may_have_changed(events: Lakehouse) -> None:
     configure_gold(events, redefined(counts, window=Duration.parse("5 minutes"), measure=measures))
     events.fill("gold")
     assert events.rows("gold.action_counts", *measures) == [("p", "1")]
-    events.land("event", "2.json", event("10:09:00"), event("10:13:00"))
-    events.fill()
-    rows = events.rows("gold.action_counts", "window_start", *measures)
-    assert rows == [("2018-03-02 10:05:00", "p", "2"), ("2018-03-02 10:10:00", "p", "1")]
+    silver, columns = events.layout.table("silver.event"), "event_at, device, action, kind"
+    rows = ", ".join(
+        f"(timestamp'2018-03-02T10:{m}:00Z', 'p', 'open', 'app')" for m in ("09", "13")
+    )
+    events.spark.sql(f"INSERT INTO delta.`{silver}` ({columns}) VALUES {rows}")
+    events.fill("gold")
+    counted = events.rows("gold.action_counts", "window_start", *measures)
+    assert counted == [("2018-03-02 10:05:00", "p", "2"), ("2018-03-02 10:10:00", "p", "1")]
     log = (events.config.layout.table("gold.action_counts") / "_delta_log").local.glob("*.json")
     assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "created, and recreated"
 
