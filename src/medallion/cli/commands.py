@@ -345,7 +345,7 @@ def _is_confirmed(options: argparse.Namespace, question: str) -> bool:
     if options.yes:
         return True
     if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError(f"{question} There is no terminal to ask: --yes says so.")
+        raise UsageError(f"{question} There is no terminal to answer at: repeat it with --yes.")
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 

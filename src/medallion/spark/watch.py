@@ -9,7 +9,7 @@ from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import RunningQuery, stop_all
 from medallion.storage import clock
-from medallion.storage.text import Reporter, counted
+from medallion.storage.text import Reporter
 
 _REPORT_SECONDS = 10.0  # between two reports on running queries
 _POLL_SECONDS = 0.5
@@ -57,13 +57,12 @@ def await_all(runs: Iterable[RunningQuery], report: Reporter, at_once: float = i
 
 
 def _report_running(runs: Iterable[RunningQuery], report: Reporter) -> None:
-    """Report the queries that have run that long, with the rows of their batches so far."""
+    """Report the queries that have run that long; each batch was reported with its own rows."""
     now = clock.now_micros()
     for run in runs:
         seconds = (now - run.started_at) / 1_000_000
         if seconds >= _REPORT_SECONDS:
-            rows = sum(batch.rows for batch in run.batches.values())
-            done = f", {counted(rows, 'row')} so far" if rows else ""
+            done = f", after batch {max(run.batches)}" if run.batches else ""
             report(f"  {run.name} still runs: {seconds:.0f} s{done}")
 
 
