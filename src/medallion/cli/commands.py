@@ -305,15 +305,16 @@ def apply(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspect import edits
     from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.refresh import apply_edits
+    from medallion.state import journal
 
     config.layout.require_root()
     plan = edits.select_edits(edits.find_edits(config), options.tables)
-    print_result("\n".join(plan_lines(plan)))
+    print_result("\n".join(plan_lines(plan) or ["nothing to apply"]))
     tables = [edit.table for edit in plan if edit.action == edits.EditAction.REBUILD]
-    if not tables:
-        print_result("nothing to apply")
+    pending = {*tables, *journal.rebuilds(config)}  # also those of an interrupted command
+    if not pending:
         return 0
-    if not _is_confirmed(options, f"Rebuild {counted(len(tables), 'table')}?"):
+    if not _is_confirmed(options, f"Rebuild {counted(len(pending), 'table')}?"):
         return 1
     layers = layers_in_use(config)
     with open_pipeline(config, "apply", layers, _reporter(False), options.debug) as pipeline:
@@ -463,9 +464,8 @@ def _with_existing_root(config: Config, options: argparse.Namespace) -> Config:
 
 def _lakehouse_line(config: Config) -> str:
     """Return the root, and the processes that write there now."""
-    layers = (*LAYERS, PUBLISH)
-    holders = filter(None, (locks.lock_holder(config.layout, layer) for layer in layers))
-    working = " and ".join(dict.fromkeys(holders))
+    holders = (locks.lock_holder(config.layout, layer) for layer in (*LAYERS, PUBLISH))
+    working = " and ".join(dict.fromkeys(filter(None, holders)))
     return f"lakehouse {config.layout.root}{f': {working} works on it' if working else ''}"
 
 

@@ -203,4 +203,4 @@ def plan_lines(edits: Sequence[Edit]) -> list[str]:
         lines += [f"    {change}" for change in edit.changes]
     is_due = any(edit.action == EditAction.REBUILD for edit in edits)
     title = "the plan, which medallion apply carries out:" if is_due else "the plan:"
-    return [title, *map(printable, lines)]
+    return [title, *map(printable, lines)] if lines else []

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 
+from medallion.config.expressions import did_you_mean
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, query_names, readers
 from medallion.errors import MedallionError, UsageError
@@ -41,11 +42,11 @@ def layers_to_lock(config: Config, *tables: str) -> tuple[str, ...]:
     Raises:
         UsageError: one of the tables cannot be rebuilt.
     """
-    layers = layers_in_use(config)
-    known = query_names(config, layers)
+    layers, known = layers_in_use(config), query_names(config, layers_in_use(config))
     for table in tables:
         if table not in known:
-            raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
+            hint = did_you_mean(table, known) or f"; these can: {', '.join(known)}"
+            raise UsageError(f"{table} cannot be rebuilt{hint}.")
     return layers[min(layers.index(layer_of(table)) for table in tables) :]
 
 
