@@ -403,6 +403,13 @@ def test_files_escapes_control_characters(
     assert "\x1b" not in capsys.readouterr().err
 
 
+def replace_layers(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> None:
+    """Let a nightly run that has work end with this outcome."""
+    monkeypatch.setattr("medallion.runtime.pipeline.open_pipeline", MagicMock())
+    nightly = SimpleNamespace(run=lambda: outcome)
+    monkeypatch.setattr("medallion.runtime.nightly.Nightly", lambda *_: nightly)
+
+
 @pytest.mark.parametrize("is_busy", [True, False])
 def test_nightly_reports_pending_files(
     is_busy: bool,
@@ -413,7 +420,7 @@ def test_nightly_reports_pending_files(
     Ledger(Layout(tmp_path), "event").write([Entry("event", "landing/event/.a", 1, 5, 0, 0)])
     idle = "medallion.runtime.planner.end_if_idle"
     monkeypatch.setattr(idle, lambda *_: None if is_busy else Outcome())
-    monkeypatch.setattr(commands, "_run_layers", lambda *_: Outcome())
+    replace_layers(monkeypatch, Outcome())
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     assert main.main(["nightly"]) == 0
@@ -520,7 +527,7 @@ def test_commands_report_a_damaged_table(
             output[name] = f"{name}: {newest}"
     monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: None)
     snapshot = BalanceSnapshot({"event": Balance(2, 2, 2, 0, 0, 0, 0)})
-    monkeypatch.setattr(commands, "_run_layers", lambda *_: Outcome(snapshot=snapshot))
+    replace_layers(monkeypatch, Outcome(snapshot=snapshot))
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
 

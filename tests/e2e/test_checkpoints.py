@@ -18,13 +18,13 @@ from medallion.config.values import Duration
 from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh
-from medallion.runtime.planner import end_if_idle
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import last_planned
 from medallion.spark.errors import StreamError
 from medallion.state import ledger
 from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
+from tests.support.runs import ends_idle
 from tests.support.settings import changed_settings
 from tests.support.three_nights import FIRST, NAME, SECOND, THIRD, recording
 
@@ -107,7 +107,7 @@ def test_missing_gold_table_is_recomputed(filled: Lakehouse) -> None:
     assert run_audit(lakehouse.config, everything=True).findings == (
         "gold.device_totals: the table is missing; `medallion run gold` reports what to do.",
     )
-    assert end_if_idle(lakehouse.config, "nightly", print) is None
+    assert ends_idle(lakehouse.config, print) is None
     # The machine stopped.
     (layout.checkpoint("gold.device_totals") / "metadata").local.write_text("")
     lakehouse.fill("gold")

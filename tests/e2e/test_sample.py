@@ -22,10 +22,10 @@ from medallion.inspect.overview import take_overview
 from medallion.layers.flow import Flow
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.outcome import GateResult
-from medallion.runtime.planner import end_if_idle
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
+from tests.support.runs import ends_idle
 
 SOURCES, GOLD = ("activity", "event"), ("device_counts", "action_counts")
 
@@ -149,9 +149,9 @@ def test_idle_run_needs_no_spark(lakehouse: Lakehouse) -> None:
     config, messages = lakehouse.config, list[str]()
 
     def is_idle() -> bool:
-        return end_if_idle(lakehouse.config, "test", messages.append) is not None
+        return ends_idle(lakehouse.config, messages.append) is not None
 
-    outcome = end_if_idle(config, "test", messages.append)
+    outcome = ends_idle(config, messages.append)
     assert outcome is not None
     assert outcome.is_good
     assert asdict(outcome.balances["activity"]) == {
@@ -169,9 +169,7 @@ def test_idle_run_needs_no_spark(lakehouse: Lakehouse) -> None:
     }
     activity = replace(config.sources["activity"], allow_overwrites=True)
     changed_config = replace(config, sources={**config.sources, "activity": activity})
-    assert end_if_idle(changed_config, "test", messages.append) is None, (
-        "the files may have to be refused"
-    )
+    assert ends_idle(changed_config, messages.append) is None, "the files may have to be refused"
     commits = (config.layout.checkpoint("silver.activity") / "commits").local
     commits.rename(away := commits.with_name("away"))
     commits.mkdir()

@@ -10,10 +10,10 @@ import pytest
 
 from medallion.ingest.schema import registry
 from medallion.inspect.audit import run_audit
-from medallion.runtime.planner import end_if_idle
 from medallion.storage import delta_tables
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
+from tests.support.runs import ends_idle
 
 SOURCE: dict[str, Any] = {
     "format": "csv",
@@ -60,7 +60,7 @@ def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
 def test_new_source_reaches_gold(lakehouse: Lakehouse) -> None:
     report = lakehouse.run_without_gates()  # no file defines the schema yet
     assert report.is_good, report
-    assert end_if_idle(lakehouse.config, "test", print), "waiting needs no Spark"
+    assert ends_idle(lakehouse.config, print), "waiting needs no Spark"
     landing = lakehouse.config.layout.landing("sensor")
     (landing / "1.csv").local.write_text(FIRST)
     report = lakehouse.run_without_gates()

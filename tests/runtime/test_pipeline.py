@@ -53,7 +53,7 @@ def events(filled_events: Lakehouse, tmp_path: Path) -> Lakehouse:
 def check(lakehouse: Lakehouse, name: str) -> None:
     """Check the settings of a query without starting it."""
     pipeline = lakehouse.pipeline()
-    pipeline.prepare_flow(pipeline.flow(name))
+    pipeline.start_flow(pipeline.flow(name), None)
 
 
 def configure_silver(lakehouse: Lakehouse, **changes: Any) -> None:

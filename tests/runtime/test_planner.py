@@ -10,7 +10,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.runtime import planner
-from medallion.runtime.planner import estimate_workload
+from medallion.runtime.planner import Plan, estimate_workload
 from medallion.spark.settings import Workload
 from medallion.state import journal, pending_work
 from medallion.state.pending_work import WorkReason
@@ -54,22 +54,24 @@ def test_unplannable_query_hides_no_other(home: Home) -> None:
 
 
 def test_workload_by_waiting_bytes(home: Home) -> None:
-    assert estimate_workload(home.config) == Workload.LITTLE  # a first run without input
+    assert (
+        estimate_workload(home.config, Plan((), ())) == Workload.LITTLE
+    )  # a first run without input
     home.land("a.json", "{}\n" * 1000)
     home.poll()
     home.land("b.json", "{}\n" * 1000)
-    assert estimate_workload(home.config) == Workload.LITTLE
+    assert estimate_workload(home.config, Plan((), ())) == Workload.LITTLE
     home.land("c.json", " " * 4 * 2**20)
-    assert estimate_workload(home.config) == Workload.SOME
+    assert estimate_workload(home.config, Plan((), ())) == Workload.SOME
     home.land("d.json", " " * 60 * 2**20)
-    assert estimate_workload(home.config) == Workload.MUCH
+    assert estimate_workload(home.config, Plan((), ())) == Workload.MUCH
 
 
 def test_workload_of_compressed_files(home: Home) -> None:
     """Counted as eight times their size: 8 and 72 MiB."""
     for name, size, work in (("a.json.gz", 1, Workload.SOME), ("b.json.gz", 8, Workload.MUCH)):
         home.land(name, "x" * size * 2**20)
-        assert estimate_workload(home.config) == work
+        assert estimate_workload(home.config, Plan((), ())) == work
 
 
 @pytest.mark.parametrize(("table", "name"), [("bronze.activity", "x"), ("gold.device_totals", "n")])
@@ -84,7 +86,7 @@ def test_workload_by_waiting_or_gold_rows(home: Home, table: str, name: str) -> 
         (400_000, Workload.MUCH),
     ):
         records.append_records(home.layout.table(table), spec, [{name: n} for n in range(rows)])
-        assert estimate_workload(config) == work
+        assert estimate_workload(config, Plan((), ())) == work
 
 
 def test_workload_of_rebuilds(home: Home) -> None:
@@ -92,17 +94,17 @@ def test_workload_of_rebuilds(home: Home) -> None:
     spec = replace(table_specs.table_spec("silver.activity"), columns={"n": "long"})
     rows = [{"n": n} for n in range(120_000)]
     records.append_records(home.layout.table("silver.activity"), spec, rows)
-    assert estimate_workload(home.config) == Workload.LITTLE
-    assert estimate_workload(home.config, is_rebuild=True) == Workload.SOME
-    journal.require_rebuilds(home.config, ["silver.activity"])
+    assert estimate_workload(home.config, Plan((), ())) == Workload.LITTLE
     assert estimate_workload(home.config) == Workload.SOME
+    journal.require_rebuilds(home.config, ["silver.activity"])
+    assert estimate_workload(home.config, Plan((), ())) == Workload.SOME
 
 
 def test_unknown_workload_is_much(home: Home) -> None:
     log = home.layout.table("bronze.activity") / "_delta_log"
     log.local.mkdir(parents=True)
     (log / f"{0:020}.json").local.write_text("{")
-    assert estimate_workload(home.config) == Workload.MUCH
+    assert estimate_workload(home.config, Plan((), ())) == Workload.MUCH
 
 
 def test_planner_does_without_pyspark() -> None:

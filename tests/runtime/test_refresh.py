@@ -257,7 +257,7 @@ def test_failed_rebuild_stops_no_other(filled: Lakehouse) -> None:
     valid = load({}, PROJECT).gold["user_activity"]
     filled.config = replace(filled.config, gold={"user_activity": valid, "action_counts": counts})
     pipeline = filled.pipeline()
-    pipeline.prepare_flow(pipeline.flow("gold.user_activity"))  # creates the table
+    pipeline.start_flow(pipeline.flow("gold.user_activity"), None)  # creates the table
     invalid = redefined(valid, measure={"total_events": "count_if(nothing)"})
     gold = {"user_activity": invalid, "action_counts": counts}
     filled.config = replace(filled.config, gold=gold)
@@ -364,7 +364,7 @@ def test_gold_waits_for_a_silver_refresh(filled: Lakehouse) -> None:
     filled.config = valid
     filled.pipeline().run("gold")
     pipeline = filled.pipeline()
-    pipeline.prepare_flow(pipeline.flow("gold.action_counts"))
+    pipeline.start_flow(pipeline.flow("gold.action_counts"), None)
     assert filled.rows("gold.action_counts") == gold
 
 

@@ -200,7 +200,7 @@ def test_remove_abandoned_tables(home: Home) -> None:
 def test_damaged_journal_does_not_block_bronze(home: Home) -> None:
     (home.layout.journal / f"refresh-{SILVER}.json").write_atomic("{")
     pipeline: Any = SimpleNamespace(config=home.config, runs=RunRecords(home.layout))
-    bronze: Any = SimpleNamespace(name="bronze.activity", upstream=())
+    bronze: Any = SimpleNamespace(name="bronze.activity", upstream=(), is_current=False)
     silver: Any = SimpleNamespace(name=SILVER, upstream=("bronze.activity",))
     Pipeline._refuse_outdated(pipeline, bronze)
     with pytest.raises(MedallionError, match="is damaged"):

@@ -69,6 +69,7 @@ class Home:
         discovery = self.discovery()
         result = discovery.scan()
         discovery.enqueue(result, self.messages.append)
+        discovery.ledger.write([])  # as the batch would
         return len(result.new)
 
     def backlog(self) -> list[Entry]:

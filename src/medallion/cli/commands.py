@@ -27,7 +27,7 @@ from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
 if TYPE_CHECKING:
-    from medallion.runtime.outcome import Outcome
+    pass
 
 
 def init(options: argparse.Namespace) -> int:
@@ -173,7 +173,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspect import catalog
     from medallion.runtime.check import has_invalid_suites, refuse_invalid_project
     from medallion.runtime.outcome import complete_outcome, record_nightly, record_reported
-    from medallion.runtime.planner import end_if_idle
+    from medallion.runtime.planner import end_if_idle, plan_under_lock
 
     if options.config_errors or has_invalid_suites(config):
         refuse_invalid_project(config, options.config_errors)
@@ -182,9 +182,17 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     unread = unread_file_warnings(config)
     for line in unread:
         report(line)
-    outcome = None if options.accept else end_if_idle(config, "nightly", report)
-    if outcome is None:
-        outcome = _run_layers(config, options, report)
+    with plan_under_lock(config, "nightly", report) as plan:
+        outcome = None if options.accept else end_if_idle(config, plan, report)
+        if outcome is None:
+            from medallion.runtime.nightly import Nightly, check_accepted
+            from medallion.runtime.pipeline import open_pipeline  # here: they import Spark
+
+            refuse_invalid_project(config)
+            check_accepted(config, options.accept)
+            session = (config, "nightly", layers_in_use(config), report, options.debug)
+            with open_pipeline(*session, plan=plan) as pipeline:
+                outcome = Nightly(pipeline, options.accept).run()
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
         outcome.add_error(unreadable)
@@ -205,18 +213,6 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         raise outcome.crash
     record_reported(config, outcome.seen.files, "nightly")
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
-
-
-def _run_layers(config: Config, options: argparse.Namespace, report: Reporter) -> Outcome:
-    from medallion.runtime import check, nightly, planner
-    from medallion.runtime.pipeline import open_pipeline
-
-    check.refuse_invalid_project(config)
-    nightly.check_accepted(config, options.accept)
-    work = planner.estimate_workload(config)
-    layers, debug = layers_in_use(config), options.debug
-    with open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:
-        return nightly.Nightly(pipeline, options.accept).run()
 
 
 @signals.default_signals()

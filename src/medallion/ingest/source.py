@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from medallion.errors import UsageError
 from medallion.storage.paths import StoragePath
@@ -53,6 +53,27 @@ class Verification:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class SourceScan:
+    """The result of comparing a source's input with its ledger; nothing is written yet.
+
+    Attributes:
+        has_work: whether bronze has input to read or a ledger to repair.
+        enqueue: writes the result, and releases the input of all batches up to the last recorded
+            one, whose number is its argument. Call it only if no batch was interrupted.
+        backlog: the input that is not ingested yet; None if it was not counted.
+        result: what the scan found, if the source can enqueue that instead of scanning again.
+    """
+
+    has_work: bool
+    enqueue: Callable[[int, Reporter], None] = lambda *_: None
+    backlog: Backlog | None = None
+    result: Any = None
+
+
+NO_SCAN = SourceScan(has_work=False)
+
+
 class SourceBatch(Protocol):
     """The files or messages of one micro-batch."""
 
@@ -93,8 +114,11 @@ class SourceBatch(Protocol):
 class Source(Protocol):
     """The source of the rows of one bronze table."""
 
-    def poll(self) -> None:
+    def poll(self, scan: SourceScan = NO_SCAN) -> None:
         """Enqueue new input. Another thread may be running a batch.
+
+        Args:
+            scan: a scan of this input, made since the locks of the layers are held.
 
         Raises:
             MedallionError: the next input is not available; the message says what to do.
@@ -180,20 +204,6 @@ def stale_ledger_error(name: str) -> UsageError:
         f"{name} cannot start: the ledger of its source is older than the table, and lacks rows "
         "that were ingested. Restore the whole root from one backup."
     )
-
-
-@dataclass(frozen=True)
-class SourceScan:
-    """The result of comparing a source's input with its ledger; nothing is written yet.
-
-    Attributes:
-        has_work: whether bronze has input to read or a ledger to repair.
-        enqueue: writes the result, and releases the input of all batches up to the last recorded
-            one, whose number is its argument. Call it only if no batch was interrupted.
-    """
-
-    has_work: bool
-    enqueue: Callable[[int, Reporter], None] = lambda *_: None
 
 
 @dataclass(frozen=True)

@@ -44,5 +44,4 @@ def stale_problems(config: Config, run_state: RunState) -> Iterator[Problem]:
         last = times[name]
         if now - (last or 0) > every.micros:
             since = f"no new rows since {clock.format_time(last)}" if last else "never had a row"
-            sentence = f"{since} (expect_every: {every})"
-            yield Problem(ProblemCode.STALE, name, sentence, remedy)
+            yield Problem(ProblemCode.STALE, name, f"{since} (expect_every: {every})", remedy)

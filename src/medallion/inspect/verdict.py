@@ -91,10 +91,8 @@ def observe(
     parts.collect("landing", unread_problems(config, unread))
     if errors and not any(problem.code in _CAUSES for problem in parts.problems):
         more = f" And {len(errors) - 1} more." if len(errors) > 1 else ""
-        failure = Problem(ProblemCode.FAILED, NIGHTLY, f"{errors[0]}{more}", RETRY)
-        parts.problems.append(failure)
-    verdict = LakehouseVerdict(parts.by_severity())
-    return Observations(state, files, snapshot, verdict)
+        parts.problems.append(Problem(ProblemCode.FAILED, NIGHTLY, f"{errors[0]}{more}", RETRY))
+    return Observations(state, files, snapshot, LakehouseVerdict(parts.by_severity()))
 
 
 def _settled_balances(config: Config, runs: RunRecords) -> BalanceSnapshot:

@@ -12,6 +12,7 @@ from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.evolution import only_adds_fields
+from medallion.ingest.source import NO_SCAN
 from medallion.layers import recovery
 from medallion.layers.definition import (
     DefinitionPart,
@@ -51,6 +52,9 @@ class Flow(ABC):
             paths.
         targets: tables that it writes: its own, then its quarantine. `target_paths`: their paths.
         run: the started query; None before `start`.
+        scan: the scan of its source that the plan of the run has made.
+        is_current: whether it is known that its tables are not older than was recorded.
+        is_unblocked: whether it is known that no gate blocks it.
     """
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
@@ -62,6 +66,7 @@ class Flow(ABC):
         self.sources = [config.sources[name] for name in query.sources]
         self.source = self.sources[0]
         self.run: RunningQuery | None = None
+        self.scan, self.is_current, self.is_unblocked = NO_SCAN, False, False
 
     @property
     def checkpoint(self) -> StoragePath:

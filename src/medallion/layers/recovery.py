@@ -118,9 +118,9 @@ def refuse_lost_checkpoint(
 
 def _is_written_by_another(checkpoint: StoragePath, targets: Sequence[StoragePath]) -> bool:
     """Return whether a query with another checkpoint wrote the first table last."""
-    writers = set(map(delta_log.newest_application, targets[:1])) - {None}
+    newest = next(iter(delta_log.transactions(targets[0])), None) if targets else None
     own = checkpoints.query_id, checkpoints.replay_id, checkpoints.late_id
-    return bool(writers - {application(checkpoint) for application in own})
+    return newest is not None and newest.application not in {each(checkpoint) for each in own}
 
 
 def drop_checkpoint(layout: Layout, query: str) -> None:

@@ -42,13 +42,7 @@ from medallion.state import pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
 from medallion.storage.layout import layer_of
-from medallion.storage.table_specs import (
-    INGESTED_AT,
-    SPAN,
-    WINDOW,
-    bronze_columns,
-    column_name,
-)
+from medallion.storage.table_specs import INGESTED_AT, SPAN, WINDOW, bronze_columns, column_name
 from medallion.storage.text import counted
 
 

@@ -168,8 +168,7 @@ def _unread_by_reader(config: Config, run_state: RunState) -> Iterator[tuple[str
             if version is not None:
                 yield name, version
         if not query.upstream and delta_tables.table_exists(layout.queue(query.source)):
-            version = _next_read_version(config, query.name, last)
-            yield f"_intake.{query.source}", version or 0
+            yield f"_intake.{query.source}", _next_read_version(config, query.name, last) or 0
         for target, version in zip(query.targets, recorded.versions, strict=False):
             yield target, version + 1
     for table in pending_work.blocked_gates(config, run_state):

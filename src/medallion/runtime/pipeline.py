@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
 from medallion.spark.watch import await_all
 from medallion.state import journal, pending_work
+from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.layout import layer_of
@@ -48,13 +49,17 @@ _FLOWS: Mapping[QueryType, Callable[..., Flow]] = {
 
 @dataclass
 class Pipeline:
-    """The queries of one command in one Spark session; the caller holds the locks."""
+    """The queries of one command in one Spark session.
+
+    The caller holds the locks, and has held them since `plan` was made, if there is one.
+    """
 
     spark: SparkSession
     config: Config
     command: str
     report: Reporter
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    planned: dict[str, planner.QueryPlan] = field(default_factory=dict)
     runs: RunRecords = field(init=False)
     _settings: Mapping[str, str] = field(init=False)
 
@@ -76,14 +81,6 @@ class Pipeline:
             KeyError: no query has that name.
         """
         return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
-
-    def prepare_flow(self, flow: Flow) -> None:
-        """Check the settings of a query without input, and create its tables; do not start it.
-
-        Raises:
-            MedallionError: it could not start, for any reason.
-        """
-        self.start_flow(flow, None)
 
     def start_flow(
         self, flow: Flow, trigger: Mapping[str, Any] | None, is_new: bool = False
@@ -108,6 +105,8 @@ class Pipeline:
                 return False
             if not is_new:
                 self._refuse_outdated(flow)
+            if not flow.is_unblocked:
+                self.refuse_if_blocked(flow)
             self.check_inputs(flow)
             run = flow.start(trigger, -1 if is_new else self.runs.last_batch(flow.name))
             if run:
@@ -132,9 +131,8 @@ class Pipeline:
         return jvm.is_alive(self.spark)
 
     def check_inputs(self, flow: Flow) -> None:
-        """Raise MedallionError if an input table is missing, unreadable or blocked by a gate."""
+        """Raise MedallionError if an input table is missing or unreadable."""
         pending_work.refuse_missing_input(self.config, flow.name)
-        self.refuse_if_blocked(flow)
         for table in (*flow.upstream, *flow.targets):
             delta_tables.table_version(self.config.layout.table(table))
 
@@ -167,23 +165,16 @@ class Pipeline:
         raise_combined(error for _, error in self.run_flows(self.flows(layer)))
 
     def run_flows(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
-        """Run flows of one layer on all available input, level after level, and record them.
+        """Run flows of one layer, level after level, and record them; a blocked flow is a failure.
 
         Returns:
             The flows that could not start, failed (StreamError) or could not be recorded, each
             with its error. All have ended. Flows whose input a failed one did not create are left
-            out, and a flow that a gate blocks is a failure.
+            out.
         """
-        failures = list[tuple[Flow, MedallionError]]()
-        for flow in flows:
-            try:
-                self.refuse_if_blocked(flow)
-            except MedallionError as error:
-                failures.append((flow, error))
-        # Flows and tables by name; a flow is left out if it, or a table that it reads, is in here.
-        skipped = {flow.name for flow, _ in failures}  # a gate blocks it
+        failures, skipped = list[tuple[Flow, MedallionError]](), set[str]()
         for level in levels(flows):
-            runnable = [flow for flow in level if not skipped & {flow.name, *flow.upstream}]
+            runnable = [flow for flow in level if not skipped & {*flow.upstream}]
             failures += self._run_level(runnable)
             stopped = [flow for flow, _ in failures] + [f for f in level if f not in runnable]
             targets, path = {t for flow in stopped for t in flow.targets}, self.config.layout.table
@@ -225,14 +216,16 @@ class Pipeline:
     def _start_if_due(self, flow: Flow) -> bool:
         """Start a query on all available input; return False if it has nothing to do."""
         with self._named_errors(flow):
-            plan = planner.plan_query(self.config, self.runs, flow.query, self._settings)
+            plan = self.planned.pop(flow.name, None) or planner.plan_query(
+                self.config, self.runs, flow.query, self._settings
+            )
+        flow.scan, flow.is_current = plan.scan, WorkReason.OUTDATED_TABLE not in plan.reasons
         if plan.should_run:
             return self.start_flow(flow, trigger_options(AVAILABLE_NOW))
         if plan.should_prepare:
-            self.prepare_flow(flow)
-            return False
+            return self.start_flow(flow, None)
         with self._named_errors(flow):
-            planner.finish_idle_source(self.runs, plan, self.report)
+            plan.scan.enqueue(self.runs.last_batch(flow.name), self.report)
         self.report(f"  {flow.name}: nothing is new")
         return False
 
@@ -245,7 +238,8 @@ class Pipeline:
         # Bronze is never rebuilt from another table, so a damaged entry does not block it.
         if flow.upstream and (entry := journal.rebuilds(self.config).get(flow.name)):
             raise MedallionError(f"{flow.name} waits for an {entry}.")
-        if reason := pending_work.older_table_reason(self.config, self.runs, flow.name):
+        older = pending_work.older_table_reason
+        if not flow.is_current and (reason := older(self.config, self.runs, flow.name)):
             raise MedallionError(reason)
 
     def blocking_gates(self, flow: Flow) -> dict[str, str]:
@@ -262,6 +256,7 @@ class Pipeline:
                     "the last good run left it"
                 )
             else:
+                flow.is_unblocked = True
                 unblocked.append(flow)
         return unblocked
 
@@ -289,6 +284,7 @@ def open_pipeline(
     report: Reporter,
     debug: bool = False,
     work: Workload | None = None,
+    plan: planner.Plan | None = None,
 ) -> Iterator[Pipeline]:
     """Lock layers, start Spark, and complete interrupted commands.
 
@@ -296,8 +292,9 @@ def open_pipeline(
         command: the command, for the lock file and the records.
         layers: the layers to write.
         debug: whether errors are reported with their stack traces.
-        work: how much there is to process, for the settings of Java and Spark; by default what a
-            rebuild of all tables would be.
+        work: how much there is to process, for the settings of Java and Spark; by default what the
+            plan has, or a rebuild of all tables would be.
+        plan: the plan of the run, whose locks are held.
 
     Yields:
         The pipeline.
@@ -307,15 +304,17 @@ def open_pipeline(
         ConfigError: Spark's settings cannot be read.
         KeyboardInterrupt: Ctrl-C or SIGTERM, after all queries were stopped.
     """
-    with journal.lock_layers(config, layers, command, report):
+    with nullcontext() if plan else journal.lock_layers(config, layers, command, report):
         # Reported because an unmounted disk looks like a new lakehouse.
         new = "" if config.layout.tables() else " (a new lakehouse)"
         report(f"medallion {command} on {config.layout.root}{new}")
-        carry_out_renames(config, report)
+        if plan is None:
+            carry_out_renames(config, report)
         started = time.monotonic()
-        work = work or planner.estimate_workload(config, is_rebuild=True)
+        work = work or planner.estimate_workload(config, plan)
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
-            pipeline = Pipeline(spark, config, command, report)
+            planned = plan.reusable if plan else {}
+            pipeline = Pipeline(spark, config, command, report, planned=planned)
             resume.resume_commands(spark, config, pipeline.runs, layers, report)
             yield pipeline

@@ -4,6 +4,7 @@ This module must not import PySpark: if there is nothing to do, Spark is not sta
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, queries, query_names, readers
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.schema import registry
-from medallion.ingest.source import SourceScan
+from medallion.ingest.source import NO_SCAN, SourceScan
 from medallion.inspect import balance
 from medallion.inspect.edits import waiting_tables
 from medallion.runtime.outcome import Outcome
@@ -22,7 +23,7 @@ from medallion.state.journal import Entry, Erasure, Rebuild, Replay
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.layout import LAYERS
+from medallion.storage.layout import LAYERS, layer_of
 from medallion.storage.text import Reporter
 
 _CHECKS = {WorkReason.SETTINGS_CHANGED, WorkReason.NOT_CREATED}
@@ -35,13 +36,13 @@ class QueryPlan:
     Attributes:
         query: its name.
         reasons: the reasons to run it, to check its settings, or to validate its table.
-        scan: the scan of the source of an idle bronze query, to be enqueued.
+        scan: the scan of the source of a bronze query, to be enqueued by the query or without it.
         error: the error that prevented the plan; it occurs again when the query starts.
     """
 
     query: str
     reasons: tuple[WorkReason, ...] = ()
-    scan: SourceScan | None = None
+    scan: SourceScan = NO_SCAN
     error: Exception | None = None
 
     @property
@@ -77,13 +78,32 @@ class Plan:
         has_work = reasons - {WorkReason.NOT_CREATED} or any(query.error for query in self.queries)
         return not (has_work or self.unfinished)
 
+    @property
+    def reusable(self) -> dict[str, QueryPlan]:
+        """The plans by query that still hold when the run starts them.
 
-def plan_run(config: Config, runs: RunRecords) -> Plan:
-    """Plan a run of all layers; write nothing."""
-    settings, plans = pending_work.settings_digests(config), []
+        The tables of other queries may have new rows by then, and the completion of interrupted
+        commands changes ledgers.
+        """
+        plans = {plan.query: plan for plan in self.queries if layer_of(plan.query) == "bronze"}
+        return {} if self.unfinished else {k: v for k, v in plans.items() if not v.error}
+
+
+def plan_run(config: Config, runs: RunRecords, is_complete: bool = True) -> Plan:
+    """Plan a run of all layers; write nothing.
+
+    Args:
+        config: the configuration.
+        runs: the recorded runs.
+        is_complete: whether to plan all queries. Otherwise those that read tables are left out once
+            there is work: they are planned when their inputs are written.
+    """
+    settings, plans = pending_work.settings_digests(config), list[QueryPlan]()
     waiting = waiting_tables(config) if config.on_change == "wait" else {}
     waiting_queries = waiting.keys() | {query.name for query in readers(config, waiting)}
     for query in (each for each in queries(config) if each.name not in waiting_queries):
+        if query.upstream and not is_complete and not Plan(tuple(plans), ()).is_idle:
+            break
         try:
             plans.append(plan_query(config, runs, query, settings))
         except Exception as error:  # the other queries are planned
@@ -107,14 +127,13 @@ def plan_query(
     """
     if not query.upstream:
         refuse_format_change(config, config.sources[query.source])
-    reasons, scan = list(pending_work.unfinished_reasons(config, runs, query.name)), None
+    reasons, scan = list(pending_work.unfinished_reasons(config, runs, query.name)), NO_SCAN
     if not reasons:  # an interrupted batch may have read what looks like new input
         if not query.upstream:
             source = config.sources[query.source]
             scan = SOURCE_TYPES[source.format].scan(config, source)
         tables = map(config.layout.table, query.upstream)
-        has_unread = any(pending_work.has_input(config, query.name, table) for table in tables)
-        if scan.has_work if scan else has_unread:
+        if scan.has_work or any(pending_work.has_input(config, query.name, t) for t in tables):
             reasons.append(WorkReason.NEW_INPUT)
     reasons += _check_reasons(config, runs, query, settings)
     return QueryPlan(query.name, tuple(reasons), scan)
@@ -135,28 +154,13 @@ def _check_reasons(
         yield WorkReason.NOT_VALIDATED
 
 
-def finish_idle_source(runs: RunRecords, plan: QueryPlan, report: Reporter) -> None:
-    """Record what the scan of an idle source found, and archive or reject the files that are due.
-
-    The caller has held bronze's lock since before the scan.
-
-    Args:
-        runs: the recorded runs.
-        plan: the plan of the source's query.
-        report: reports rejected files.
-    """
-    if plan.scan:
-        plan.scan.enqueue(runs.last_batch(plan.query), report)
-
-
-def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | None:
-    """Return the outcome of a nightly run if there is nothing to do.
-
-    Return None if Spark is needed, or on error: the full run reports it.
+@contextmanager
+def plan_under_lock(config: Config, command: str, report: Reporter) -> Iterator[Plan]:
+    """Lock all layers, and yield the plan of a run, for which each source is scanned once.
 
     Args:
-        command: the command, for the lock file.
-        report: reports that nothing is new.
+        command: the command, for the lock files.
+        report: reports what was renamed or upgraded.
 
     Raises:
         UsageError: another process writes one of the layers.
@@ -164,31 +168,48 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
     with journal.lock_layers(config, layers_in_use(config), command, report):
         carry_out_renames(config, report)
         try:
-            runs = RunRecords(config.layout)
-            plan = plan_run(config, runs)
-            if not plan.is_idle:
-                return None
-            for query in plan.queries:
-                finish_idle_source(runs, query, report)
-            snapshot = balance.take_snapshot(config, runs)
-        except Exception:
-            return None
-    if snapshot.problems:
+            plan = plan_run(config, RunRecords(config.layout), is_complete=False)
+        except Exception as error:  # which the run meets again and reports
+            plan = Plan((QueryPlan("", error=error),), ())
+        yield plan
+
+
+def end_if_idle(config: Config, plan: Plan, report: Reporter) -> Outcome | None:
+    """Return the outcome of a nightly run if there is nothing to do.
+
+    Return None if Spark is needed, or on error: the full run reports it.
+
+    Args:
+        config: the configuration.
+        plan: the plan of `plan_under_lock`, whose locks are held.
+        report: reports that nothing is new.
+    """
+    if not plan.is_idle:
         return None
-    report("nothing is new")
-    return Outcome(snapshot=snapshot, is_idle=True)
+    with suppress(Exception):
+        runs = RunRecords(config.layout)
+        for query in plan.queries:
+            query.scan.enqueue(runs.last_batch(query.query), report)
+        if not (snapshot := balance.take_snapshot(config, runs)).problems:
+            report("nothing is new")
+            return Outcome(snapshot=snapshot, is_idle=True)
+    return None
 
 
-def estimate_workload(config: Config, is_rebuild: bool = False) -> Workload:
+def estimate_workload(config: Config, plan: Plan | None = None) -> Workload:
     """Return the amount of work, which selects the settings of Java and Spark.
 
     Args:
-        is_rebuild: whether tables may be rebuilt, which reads all rows of others.
+        plan: the plan of a run; without one, tables may be rebuilt, which reads all rows of others.
     """
+    known = {query.query: query.scan.backlog for query in (plan.queries if plan else ())}
     try:
-        backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
+        backlogs = [
+            known.get(f"bronze.{name}") or SOURCE_TYPES[source.format].backlog(config, source)
+            for name, source in config.sources.items()
+        ]
         rows = sum(pending_work.unread_rows(config, query) or 0 for query in queries(config))
-        is_rebuild |= config.on_change == "apply" and bool(waiting_tables(config))
+        is_rebuild = plan is None or (config.on_change == "apply" and waiting_tables(config))
         layers = LAYERS if is_rebuild or journal.rebuilds(config) else ("gold",)
         paths = map(config.layout.table, query_names(config, layers))  # gold may be rewritten
         rows += sum(map(delta_tables.row_count, paths))

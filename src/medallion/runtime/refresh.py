@@ -178,6 +178,7 @@ def publish_all_again(pipeline: Pipeline, name: str) -> None:
     """Publish all rows of a table again; the files of the output are removed first."""
     flow = pipeline.flow(name)
     assert isinstance(flow, Publish), "names of outputs are those of no other queries"
+    pipeline.refuse_if_blocked(flow)
     pipeline.check_inputs(flow)
     flow.reset(pipeline.runs.last_batch(name))
     if not pipeline.start_flow(flow, trigger_options(AVAILABLE_NOW)):
@@ -204,9 +205,8 @@ def run_layer(pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozen
         blocks is reported and left out.
     """
     failures = rebuild_pending(pipeline, layer, without)
-    unbuilt = {flow.name for flow, _ in failures}
-    flows = [flow for flow in pipeline.flows(layer) if flow.name not in without]
-    flows = pipeline.unblocked_flows(flow for flow in flows if flow.name not in unbuilt)
+    skipped = {*without, *(flow.name for flow, _ in failures)}
+    flows = pipeline.unblocked_flows(f for f in pipeline.flows(layer) if f.name not in skipped)
     _rewrite_if_due(pipeline, flows)
     failed = pipeline.run_flows(flows)
     # A batch whose values need a wider type fails before it writes: rewrite, and run it again.

@@ -84,7 +84,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     recorded = pipeline.runs.last_batch(flow.name)
     if recovery.has_unrecorded(flow.checkpoint, flow.target_paths, recorded):
         raise UsageError(f"{flow.name} has unrecorded batches: run medallion run silver first.")
-    pipeline.prepare_flow(flow)
+    pipeline.start_flow(flow, trigger=None)
     path = config.layout.table(f"quarantine.{name}")
     version, before = delta_tables.table_version(path), delta_tables.row_count(path)
     quarantine = delta_reads.read_table(spark, path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 
 AT_ONCE = {"maxFilesPerTrigger": 2**31 - 1}
@@ -25,22 +25,6 @@ def stream_table(spark: SparkSession, table: StoragePath, **options: Any) -> Dat
     return spark.readStream.format("delta").options(**options).load(str(table))
 
 
-def added_rows(spark: SparkSession, table: StoragePath, first: int, last: int) -> DataFrame:
-    """Return the rows that versions `first` to `last` of a table added, with its columns.
-
-    Delta's change feed would convert times to `java.sql.Timestamp`, which overflow far from today,
-    and shift by days in October 1582.
-
-    Args:
-        first: the first version.
-        last: the last version.
-
-    Raises:
-        FileNotFoundError: the log no longer has all of these versions.
-    """
-    return rows_of(spark, table, delta_log.added_files(table, first, last))
-
-
 def rows_at(spark: SparkSession, table: StoragePath, version: int | None = None) -> DataFrame:
     """Return all rows of a version of a table, with its current columns.
 
@@ -54,6 +38,9 @@ def rows_at(spark: SparkSession, table: StoragePath, version: int | None = None)
 
 def rows_of(spark: SparkSession, table: StoragePath, files: Sequence[StoragePath]) -> DataFrame:
     """Return the rows of data files, with the table's columns.
+
+    Delta's change feed would convert times to `java.sql.Timestamp`, which overflow far from today,
+    and shift by days in October 1582.
 
     Args:
         files: the paths of its files.

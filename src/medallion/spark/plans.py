@@ -164,8 +164,7 @@ _FIRST_PART = re.compile(r"`(?:[^`]|``)*`|\w+")  # of a dotted name
 
 def _fields_of(spark: SparkSession, sql: str) -> Iterator[Any]:
     """Yield the nodes of the fields that a SQL expression names."""
-    parser = spark._jsparkSession.sessionState().sqlParser()
-    yield from _field_nodes(parser.parseExpression(sql))
+    yield from _field_nodes(spark._jsparkSession.sessionState().sqlParser().parseExpression(sql))
 
 
 def _field_nodes(node: Any, variables: frozenset[str] = frozenset()) -> Iterator[Any]:

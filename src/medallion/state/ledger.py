@@ -154,6 +154,7 @@ class Ledger:
     def __init__(self, layout: Layout, source: str) -> None:
         self._layout, self.source = layout, source
         self._versions: dict[str, dict[int, Entry]] = {}
+        self._postponed: list[Entry] = []
         for entry in read_entries(layout, source):
             self._remember(entry)
 
@@ -187,10 +188,15 @@ class Ledger:
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Insert rows, or replace those of the same path and version."""
-        written = list(entries)
-        write_entries(self._layout, written)
-        for entry in written:
+        self.postpone(entries)
+        write_entries(self._layout, self._postponed)
+        self._postponed.clear()
+
+    def postpone(self, entries: Iterable[Entry]) -> None:
+        """Insert rows in memory; the next write includes them, unless it replaces them."""
+        for entry in entries:
             self._remember(entry)
+            self._postponed.append(entry)
 
     def _remember(self, entry: Entry) -> None:
         self._versions.setdefault(entry.path, {})[entry.version] = entry

@@ -99,11 +99,6 @@ def newest_transaction(table: StoragePath, application: str | None = None) -> in
     return next((each.number for each in newest), -1)
 
 
-def newest_application(table: StoragePath) -> str | None:
-    """Return the application of the last transaction in the log; None if there is none."""
-    return next((each.application for each in transactions(table)), None)
-
-
 def rows_added(table: StoragePath, first: int, last: int) -> int | None:
     """Return how many rows versions `first` to `last` added; None if the log lacks one."""
     try:

@@ -161,8 +161,7 @@ def _commit(
                 delta = delta_tables.open_for_write(table)
                 version = delta.version() + 1
                 once = [Transaction(_APPLICATION, version)]
-                properties = CommitProperties({"writer": writer}, app_transactions=once)
-                write(delta, properties)
+                write(delta, CommitProperties({"writer": writer}, app_transactions=once))
                 break
             except CommitFailedError:
                 # In a bucket, the answer to the commit may have been lost: it is there then.

@@ -42,5 +42,4 @@ def read_format(layout: Layout) -> int | None:
 
 def write_format(layout: Layout) -> None:
     """Write the current version, atomically and durably."""
-    document = {"format": FORMAT, "release": __version__}
-    layout.format.write_atomic(json.dumps(document))
+    layout.format.write_atomic(json.dumps({"format": FORMAT, "release": __version__}))

@@ -53,3 +53,13 @@ def test_rows_of_an_ingested_file_belong_to_its_batch(
     counts = {"a.json": (EARLY, Counts(2, 1, 0))}
     entries = FileBatch(context, 7, [], [queued]).ingested_entries(counts)
     assert [entry.version for entry in entries] == versions
+
+
+def test_rows_of_an_unknown_file_get_an_entry(home: Home) -> None:
+    """A power failure may lose the queue's commit and the ledger's, which follow each other."""
+    unused: Any = None
+    context = BatchContext(unused, home.config, home.source, unused, print)
+    counts = {"a.json": (EARLY, Counts(2, 1, 0))}
+    (entry,) = FileBatch(context, 7, []).ingested_entries(counts)
+    assert (entry.path, entry.version, entry.batch, entry.rows) == ("a.json", 1, 7, 2)
+    assert (entry.state, entry.modified_at, entry.size) == ("ingested", EARLY, 0)

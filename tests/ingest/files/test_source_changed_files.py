@@ -35,6 +35,7 @@ def poll_beside(batch: FileBatch) -> None:
     discovery.ledger = batch.context.ledger
     with batch.context.ledger_lock:
         discovery.enqueue(discovery.scan(), print)
+        discovery.ledger.write([])
 
 
 def is_balanced(home: Lakehouse, has_deleted_file: bool = False) -> bool:

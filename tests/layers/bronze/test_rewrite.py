@@ -221,7 +221,7 @@ def test_optional_field_is_null_until_it_lands(lakehouse: Lakehouse) -> None:
     home.land("activity", "1.json", sale("o1", amount=1))
     home.fill("bronze")
     pipeline = home.pipeline()
-    pipeline.prepare_flow(pipeline.flow("silver.activity"))  # creates the table
+    pipeline.start_flow(pipeline.flow("silver.activity"), None)  # creates the table
     home.land("activity", "2.json", sale("o2", amount=2, offer={"coupon": "C1", "until": 3}))
     home.fill("bronze", "silver")
     assert home.rows("silver.activity", "device", "coupon") == [("o1", None), ("o2", "C1")]

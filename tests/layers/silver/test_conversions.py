@@ -120,7 +120,7 @@ def test_batches_of_an_interrupted_process_are_counted_again(run: Run) -> None:
     pipeline = run.lakehouse.pipeline()
     flow = pipeline.flow("silver.orders")
     assert isinstance(flow, Silver)
-    pipeline.prepare_flow(flow)
+    pipeline.start_flow(flow, None)
     flow.run = type("Recovered", (), {"batches": {}})()
     assert flow._count_lost({0: 6}).fields["amount"].rows == 3
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import keys
 from medallion.spark import delta_reads
-from medallion.storage import delta_tables
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse
 
@@ -77,7 +77,8 @@ def append_and_select(
     frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "copies")
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
     last = delta_tables.table_version(StoragePath(table))
-    new = delta_reads.added_rows(spark, StoragePath(table), last, last)
+    files = delta_log.added_files(StoragePath(table), last, last)
+    new = delta_reads.rows_of(spark, StoragePath(table), files)
     all_rows = spark.read.format("delta").load(str(table))
     are_unique = keys.has_unique_keys(StoragePath(table), KEYS)
     with pytest.MonkeyPatch.context() as patched:

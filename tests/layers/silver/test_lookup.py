@@ -111,7 +111,7 @@ def write_lookup_table(lakehouse: Lakehouse, *rows: str) -> None:
 def check_silver(lakehouse: Lakehouse) -> None:
     """Check the settings of silver's query without starting it."""
     pipeline = lakehouse.pipeline()
-    pipeline.prepare_flow(pipeline.flow("silver.activity"))
+    pipeline.start_flow(pipeline.flow("silver.activity"), None)
 
 
 def test_lookup_table_is_joined(filled_silver: Lakehouse) -> None:

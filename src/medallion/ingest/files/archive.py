@@ -21,6 +21,8 @@ def archive_due_files(
 ) -> None:
     """Archive or delete ingested files once `clean_after` has passed, and reject unreadable ones.
 
+    Rows of the ledger that were postponed are written, too.
+
     A file that cannot be moved is tried again in each run, and reported once.
 
     Args:

@@ -30,6 +30,7 @@ from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFI
 from medallion.storage.text import counted, error_reason, printable
 
 _GONE = "gone after it was listed and before it was read"
+_VANISHED = Reason(ReasonCode.GONE, _GONE)
 _SAMPLE_LINE = "SELECT '{}' AS value"
 # Errors that a file may cause: in Spark, or in Python, which checks it first.
 _ERRORS = (*SPARK_ERRORS, *content.READ_ERRORS)
@@ -98,7 +99,8 @@ class BatchContext(SourceContext):
             self.report(f"  {self.name}: {printable(entry.path)}: {reason}")
             return False
         if info is None:
-            self.ledger.write([entry.with_state(State.VANISHED, Reason(ReasonCode.GONE, _GONE))])
+            with self.ledger_lock:
+                self.ledger.write([entry.with_state(State.VANISHED, _VANISHED)])
             self.report(f"  {self.name}: {printable(entry.path)}: {State.VANISHED}: {_GONE}")
         return entry.info.is_same(info)
 
@@ -127,8 +129,9 @@ class BatchContext(SourceContext):
                 invalid.append(entry.with_state(State.UNREADABLE, unreadable))
                 path = printable(entry.path)
                 self.report(f"  {self.name}: {path}: {State.REJECTED}: {printable(reason)}")
-        with self.ledger_lock:  # a stream archives files beside its batches
-            archive.reject_files(self.config.layout, self.source, self.ledger, invalid)
+        if invalid:
+            with self.ledger_lock:  # a stream archives files beside its batches
+                archive.reject_files(self.config.layout, self.source, self.ledger, invalid)
         return valid
 
 
@@ -297,6 +300,8 @@ class FileBatch:
         for each in self.context.ledger.versions(path):
             is_exact = each.is_ingested or each.modified_at == read_at
             versions[each.version] = each if is_exact else versions.get(each.version, each)
+        # None if a power failure lost the queue's commit and the ledger's.
+        versions = versions or {1: Entry(self.context.source.name, path, 1, 0, -1, read_at)}
         same = [entry for entry in versions.values() if entry.modified_at == read_at]
 
         def preference(entry: Entry) -> tuple[bool, bool, int]:

@@ -83,8 +83,7 @@ class FileClassifier:
 
     def classify(self, listing: Listing) -> list[Entry]:
         """Return the new ledger entries of the listed files."""
-        entries = (self._classify(path, found) for path, found in listing.items())
-        return [*filter(None, entries)]
+        return [*filter(None, (self._classify(path, found) for path, found in listing.items()))]
 
     def _classify_invalid(self, path: str, reason: Reason) -> Entry:
         """Return the entry of a path that cannot be read; the next scan tries again."""
@@ -182,8 +181,7 @@ class FileClassifier:
 
     def _misread_reason(self, path: str) -> Reason | None:
         """Return why a file is deferred until it is repaired or its source has other options."""
-        file = self.layout.root / path
-        return header.misread_reason(file, self.source, self._header_names)
+        return header.misread_reason(self.layout.root / path, self.source, self._header_names)
 
     @cached_property
     def _header_names(self) -> set[str]:
@@ -242,13 +240,19 @@ class Discovery:
         )
 
     def enqueue(self, result: ScanResult, report: Reporter) -> None:
-        """Append the new files to the queue, and write and report the other entries."""
+        """Append the new files to the queue, and report and write the other entries.
+
+        If there are new files, the write of their batch includes all entries.
+        """
         # The queue comes first. After an interruption the next run enqueues the files again, and
         # bronze skips them; in the other order it would never enqueue them.
         enqueue_files(self._config.layout, self._source, result.new)
         changed = [entry for entry in result.changed if self.ledger.newest(entry.path) != entry]
         self._report(changed, report)
-        self.ledger.write([*result.new, *changed])
+        self.ledger.postpone([*result.new, *changed])
+        # A backfill beside a stream waits for the entries.
+        if result.requests or not result.new:
+            self.ledger.write([])
         for request in result.requests:
             path = self._config.layout.root / request.arguments.path
             if not path.is_taken():
@@ -256,12 +260,15 @@ class Discovery:
                 report(f"  {self._source.name}: backfill of {name}: it no longer exists")
             request.file(self._config.layout).delete()
 
-    def entries(self) -> list[Entry]:
-        """Return the newest entry of each file as a poll would leave it; write nothing."""
-        result = self.scan()
-        known = self.ledger.newest_entries()
-        entries = {e.path: e for e in (*known, *result.new, *result.changed)}
-        return list(entries.values())
+    def entries(self, result: ScanResult | None = None) -> list[Entry]:
+        """Return the newest entry of each file as a poll would leave it; write nothing.
+
+        Args:
+            result: the result of `scan`; by default the directories are scanned.
+        """
+        result = result or self.scan()
+        newest = self.ledger.newest_entries()
+        return list({e.path: e for e in (*newest, *result.new, *result.changed)}.values())
 
     def _pending_backfills(self) -> list[StoragePath]:
         """Return the files and folders of earlier backfills that are not ingested yet."""

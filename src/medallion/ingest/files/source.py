@@ -7,6 +7,7 @@ from medallion.ingest.files import archive, discovery
 from medallion.ingest.files.batch import BatchContext, FileBatch
 from medallion.ingest.files.discovery import is_ready
 from medallion.ingest.files.listing import current_info
+from medallion.ingest.source import NO_SCAN, SourceScan
 from medallion.spark import checkpoints, delta_reads
 from medallion.state.ledger import Entry, ingested_rows
 from medallion.storage import delta_log, delta_tables
@@ -38,9 +39,9 @@ class FileSource(BatchContext):
                     "create the directory, and put the file in it."
                 ) from None
 
-    def poll(self) -> None:
+    def poll(self, scan: SourceScan = NO_SCAN) -> None:
         with self.ledger_lock:
-            self.discovery.enqueue(self.discovery.scan(), self.report)
+            self.discovery.enqueue(scan.result or self.discovery.scan(), self.report)
 
     def stream(self) -> DataFrame:
         # Commits before that version are removed: batches in the ledger have read them.

@@ -10,7 +10,7 @@ from medallion.ingest.files.discovery import Discovery, is_lost_file, is_queue_b
 from medallion.ingest.files.verify import verify_files
 from medallion.ingest.source import Backlog, Source, SourceScan, SourceType
 from medallion.state import ledger, pending_work
-from medallion.state.ledger import Entry, State
+from medallion.state.ledger import Entry, ReasonCode, State
 from medallion.storage.text import Reporter, counted
 
 
@@ -51,7 +51,10 @@ def scan_files(config: Config, source: SourceConfig) -> SourceScan:
         discovery.enqueue(result, report)
         archive.archive_due_files(config, source, discovery.ledger, recorded, report)
 
-    return SourceScan(is_behind or bool(result.new), enqueue)
+    # Files that were being written may be complete when the query starts.
+    is_written = all(each.reason_code != ReasonCode.BEING_WRITTEN for each in result.changed)
+    backlog, valid = backlog_of(discovery.entries(result)), result if is_written else None
+    return SourceScan(is_behind or bool(result.new), enqueue, backlog, valid)
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from medallion.config.tables import Kafka
 from medallion.errors import MedallionError, UnreachableError
 from medallion.ingest.kafka import broker
-from medallion.ingest.source import SourceContext, stale_ledger_error
+from medallion.ingest.source import NO_SCAN, SourceContext, SourceScan, stale_ledger_error
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, missing_jars
 from medallion.state import topics
@@ -50,7 +50,7 @@ class KafkaSource(SourceContext):
         self.kafka = broker.kafka_settings(self.source)
         self.topic_ids: Mapping[str, str] = {}
 
-    def poll(self) -> None:
+    def poll(self, scan: SourceScan = NO_SCAN) -> None:
         """Check that no messages are lost, and record where new partitions start.
 
         Raises:

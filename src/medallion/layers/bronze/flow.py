@@ -51,11 +51,15 @@ class Bronze(Flow):
         self._writer = BronzeWriter(self, source, schema, stopping)
         self._recover(source, self._writer, recorded)
         record_format(self.config, self.source)
-        self._writer.prepare()
-        if trigger is None:
-            return None
-        sink = Sink(self._writer.write_batch, stopping)
-        return self.start_query(source.stream().writeStream, trigger, sink)
+        try:
+            self._writer.prepare(self.scan)
+            if trigger:
+                sink = Sink(self._writer.write_batch, stopping)
+                return self.start_query(source.stream().writeStream, trigger, sink)
+        finally:
+            if not self.run:  # no batch writes what was enqueued to the ledger
+                source.release(recorded)
+        return None
 
     def _refuse_missing_table(self, recorded: int) -> None:
         """Raise UsageError if the table is missing: what was ingested does not arrive again."""
@@ -112,10 +116,6 @@ class Bronze(Flow):
             schema.add_partition_columns(path for (path,) in paths)
         return schema
 
-    def _conditions(self) -> list[str]:
-        """Return the SQL of the rules of its suite."""
-        return [rule.broken for rule in load_rules(self.config.conf_dir, self.name)]
-
     def needs_rewrite(self) -> bool:
         """Return whether the table has to be rewritten before the query can start."""
         return self.schema().table_change() is TableChange.REWRITE
@@ -147,7 +147,8 @@ class Bronze(Flow):
         if uncounted:
             lines += sum(map(self._open_source(self.schema()).count_rows, uncounted))
         names = self._writer.schema.names if self._writer else {}
-        rescued = RescuedValues(self, batches, self._conditions(), names)
+        conditions = [rule.broken for rule in load_rules(self.config.conf_dir, self.name)]
+        rescued = RescuedValues(self, batches, conditions, names)
         if report := rescued.report():
             self.say(f"  {report}")
         return {"rows_in": lines, **rescued.summary.record()}

@@ -16,12 +16,7 @@ from medallion.ingest.parsing.rescued import merged_objects
 from medallion.ingest.parsing.times import EXACT_FORMATS, is_time_format, timestamp_from_format
 from medallion.ingest.parsing.typed import parse_typed_rows, typed_column_name
 from medallion.spark.plans import type_ddl
-from medallion.storage.table_specs import (
-    CORRUPT,
-    INGESTED_AT,
-    RESCUED,
-    quote_identifier,
-)
+from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quote_identifier
 
 _OLD = "before "  # prefix of the table's current columns; no field has such a name
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued

@@ -14,7 +14,7 @@ from medallion.ingest.parsing.parse import NOT_JSON, is_header, parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
-from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
+from medallion.ingest.source import Source, SourceBatch, SourceScan, stale_ledger_error
 from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
@@ -48,9 +48,13 @@ class BronzeWriter:
         (self._table,) = flow.target_paths
         self._properties = flow.config.properties(flow.name)
 
-    def prepare(self) -> None:
-        """Poll the source, infer an unknown schema, and create the table or add columns to it."""
-        self.source.poll()
+    def prepare(self, scan: SourceScan) -> None:
+        """Poll the source, infer an unknown schema, and create the table or add columns to it.
+
+        Args:
+            scan: see `Source.poll`.
+        """
+        self.source.poll(scan)
         # Ignore errors here: the first batch meets them again, and there they stop only this query.
         with suppress(MedallionError, *SPARK_ERRORS):
             self._infer(self.source.sample_batch())

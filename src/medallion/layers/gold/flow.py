@@ -23,7 +23,7 @@ from medallion.layers.gold.transform import gold_rows, is_joinable
 from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
-from medallion.storage import delta_tables
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.layout import layer_of
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
@@ -171,7 +171,8 @@ class Gold(Flow):
             if start.version == 0 or start.is_initial_snapshot:
                 rows.append(delta_reads.rows_at(self.spark, table, last))
             else:
-                rows.append(delta_reads.added_rows(self.spark, table, start.version, last))
+                files = delta_log.added_files(table, start.version, last)
+                rows.append(delta_reads.rows_of(self.spark, table, files))
         return rows
 
     def batch_metrics(self, batches: range) -> dict[str, Any]:

@@ -64,8 +64,7 @@ def gold_rows(
         case Join() as join:
             name = f"{config.pipeline_file}: gold.{table.name}"
             _refuse_different_types(name, rows, join)
-            watermarks = {name: tables[name].watermark.text for name in rows}
-            return joined(rows, times, watermarks, join)
+            return joined(rows, times, {name: tables[name].watermark.text for name in rows}, join)
         case Aggregate() as aggregate:
             (source,) = rows
             return aggregated(rows[source], times[source], aggregate)

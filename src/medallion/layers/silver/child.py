@@ -8,9 +8,8 @@ from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import ArrayType, MapType
 
 from medallion.config.model import Config
@@ -28,7 +27,7 @@ from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import conversions, keys, rules, transform
 from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
 from medallion.quality.rules import Rule, load_rules
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import AVAILABLE_NOW, RunningQuery, Sink, trigger_options
 from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
@@ -59,7 +58,8 @@ class Child(Flow):
             UsageError: its checkpoint is missing or corrupt.
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
-        parent, source = self._read_parent(self.spark.readStream), self.source
+        parent = delta_reads.stream_table(self.spark, self.upstream_paths[0])
+        source = self.source
         now = {"silver": rule_conditions(self.config, self.table)}
         lost = conversions.lost_values(self.spark, source, self.table.columns)
         if source.on_conversion == "quarantine":
@@ -85,8 +85,8 @@ class Child(Flow):
         if last is not None:
             trigger = trigger_options(AVAILABLE_NOW)
         if self.table.change_keys:  # the first batch reads the complete table
-            reader = self.spark.readStream.option("maxFilesPerTrigger", 2**31 - 1)
-            parent = self._read_parent(reader.option("readChangeFeed", "true"))
+            options = {**delta_reads.AT_ONCE, "readChangeFeed": "true"}
+            parent = delta_reads.stream_table(self.spark, self.upstream_paths[0], **options)
         writer = parent.writeStream.outputMode("append")
         write = self._replace_batch if self.table.change_keys else self._append_batch
         return self.start_query(writer, trigger, Sink(write, last=last))
@@ -94,9 +94,6 @@ class Child(Flow):
     @property
     def _columns(self) -> tuple[str, ...]:
         return (*self.table.columns, *self.source.silver_origin_columns)
-
-    def _read_parent(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
-        return reader.format("delta").load(str(*self.upstream_paths))
 
     def _child_rows(self, parent: DataFrame) -> DataFrame:
         return self._of_elements(elements(parent, self.table))
@@ -143,7 +140,7 @@ class Child(Flow):
         if changed.isEmpty():
             changed.unpersist()
             return
-        parent = self._read_parent(batch.sparkSession.read)
+        parent = delta_reads.read_table(batch.sparkSession, self.upstream_paths[0])
         parent = parent.join(changed, list(parent_keys), "left_semi")
         marked = self._marked(self._child_rows(parent), self.rows().limit(0))
         rows = quarantine_duplicates(marked).persist(StorageLevel.DISK_ONLY)

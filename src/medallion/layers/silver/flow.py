@@ -23,7 +23,7 @@ from medallion.layers.silver import conversions, keys, rules, transform
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import SilverTables, SilverWriter
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, Sink, trigger_options
 from medallion.state.runs import RescuedSummary
 from medallion.storage.paths import StoragePath
@@ -51,7 +51,10 @@ class Silver(Flow):
             UsageError: its checkpoint is missing or corrupt.
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
-        bronze = self._read_bronze()
+        # A batch reads complete versions, so that its rows can be read again by version. The first
+        # batch reads a snapshot of the table.
+        path, options = self.upstream_paths[0], delta_reads.AT_ONCE
+        bronze = delta_reads.stream_table(self.spark, path, **options)
         self.source = unwrapped(self.source, bronze)
         document = self._prepare_rules(bronze, recorded)
         source = self.source
@@ -117,12 +120,6 @@ class Silver(Flow):
         """Return rows of bronze with the result of the rules, after a `start` without a trigger."""
         checked = rules.bind_rules(self.source, self._rules)(rows)
         return self._lookup.join_current(checked) if self._lookup else checked
-
-    def _read_bronze(self) -> DataFrame:
-        # A batch reads complete versions, so that its rows can be read again by version. The first
-        # batch reads a snapshot of the table.
-        reader = self.spark.readStream.format("delta").option("maxFilesPerTrigger", 2**31 - 1)
-        return reader.load(str(*self.upstream_paths))
 
     def _prepare_rules(self, bronze: DataFrame, recorded: int) -> dict[str, Any]:
         """Return the document of the rules that the query starts with."""

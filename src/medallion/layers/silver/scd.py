@@ -47,15 +47,15 @@ class Scd(Flow):
             UsageError: its checkpoint is missing or corrupt.
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
-        log = self.spark.read.format("delta").load(str(*self.upstream_paths))
+        log = delta_reads.read_table(self.spark, *self.upstream_paths)
         self._refuse_unorderable(log)
         rows = table_rows(log.where("false"), self.source)
         self.create_tables(rows)
         self.refuse_changed_definition(scd_definition(self.source), rows)
         if trigger is None:
             return None
-        stream = self.spark.readStream.format("delta").option("maxFilesPerTrigger", 2**31 - 1)
-        writer = stream.load(str(*self.upstream_paths)).writeStream.outputMode("append")
+        stream = delta_reads.stream_table(self.spark, self.upstream_paths[0], **delta_reads.AT_ONCE)
+        writer = stream.writeStream.outputMode("append")
         merge = ChangeMerge(self.config, self.source, self.say)
         return self.start_query(writer, trigger, Sink(merge))
 
@@ -204,7 +204,7 @@ class ChangeMerge:
             first: the time of the first ingestion among them.
             is_complete: whether the batch concerns all keys, and not its own alone.
         """
-        log = batch.sparkSession.read.format("delta").load(str(self._log))
+        log = delta_reads.read_table(batch.sparkSession, self._log)
         seconds, nulls = self._cdc.tombstone_retention.seconds, self._cdc.ignore_null_updates
         if not self._has_unavailable:
             known = self._has_unavailable
@@ -244,7 +244,7 @@ class ChangeMerge:
 
     def _gone(self, rows: DataFrame, touched: DataFrame) -> DataFrame:
         """Return deletes of the spans of some keys that the table has and the rows do not."""
-        table = rows.sparkSession.read.format("delta").load(str(self._table))
+        table = delta_reads.read_table(rows.sparkSession, self._table)
         keys = merge_keys(self._source)
         old = table.join(touched, self._keys, "left_semi").select(*keys)
         return old.join(rows, keys, "left_anti").withColumn(IS_DELETE, F.lit(True))

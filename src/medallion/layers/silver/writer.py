@@ -86,11 +86,10 @@ class SilverTables:
                 recorded batches, but a restored `ops.runs` may lack some of these batches.
         """
         first, last = self.versions_read(batch)
-        if last < first:
-            return spark.read.format("delta").load(str(self.bronze)).limit(0)
-        if batch == 0:  # it reads a snapshot of the table: older commits may be gone
+        files = list[StoragePath]()
+        if batch == 0 <= last:  # it reads a snapshot of the table: older commits may be gone
             files = delta_tables.data_files(self.bronze, last)
-        else:
+        elif first <= last:
             files = delta_log.added_files(self.bronze, first, last)
         if not all(file.is_stored() for file in files):
             raise _unrecorded_error(self, batch, "rows that it read are gone")
@@ -202,8 +201,7 @@ class SilverWriter:
         if numbers["broken"]:
             if transform.BRONZE not in rows.columns:  # they are read from bronze again
                 new = self._apply_rules(tables.batch_rows(rows.sparkSession, batch_id))
-            broken = transform.quarantine_rows(new)
-            append_rows(broken, tables.quarantine, once_only | MERGE_SCHEMA)
+            append_rows(transform.quarantine_rows(new), tables.quarantine, once_only | MERGE_SCHEMA)
         return int(numbers["unmatched"])
 
     def _mark_dropped(self, batch: DataFrame, batch_id: int) -> DataFrame:
@@ -307,7 +305,7 @@ class SilverWriter:
 
     def _validated(self, quarantine: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows of quarantine that break one of these rules, with silver's columns."""
-        bronze = self.spark.read.format("delta").load(str(self.tables.bronze))
+        bronze = delta_reads.read_table(self.spark, self.tables.bronze)
         breaks = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, names)))
         rows = quarantine.where(breaks).drop(FAILED_RULES)
         return self._apply_rules(transform.with_bronze_columns(rows, bronze))
