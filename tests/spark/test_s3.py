@@ -188,18 +188,21 @@ def test_stream_keeps_state_on_s3(s3_spark: SparkSession, bucket: Bucket) -> Non
     assert {"_checkpoints/silver/offsets/1", "_checkpoints/silver/commits/1"} <= {*checkpoint}
 
 
+FAULTS = [
+    [(lost_answer(), OFFSETS, False), (refused(403), COMMITS, True)],
+    pytest.param(
+        [(lost_answer(500), COMMITS, False), (refused(403), OFFSETS, True)], marks=pytest.mark.slow
+    ),
+]
+
+
+@pytest.mark.parametrize("faults", FAULTS, ids=["quick", "others"])
 def test_faults_of_checkpoints_lose_no_row(
-    s3_spark: SparkSession, proxy: FaultProxy, bucket: Bucket
+    s3_spark: SparkSession, proxy: FaultProxy, bucket: Bucket, faults: list[tuple[Fault, str, bool]]
 ) -> None:
     """A refused plan or commit of a batch fails the query, and the next run repeats the batch."""
     append(s3_spark, bucket.url("bronze"), 0)
     stream(s3_spark, bucket)
-    faults = [
-        (lost_answer(), OFFSETS, False),
-        (lost_answer(500), COMMITS, False),
-        (refused(403), OFFSETS, True),
-        (refused(403), COMMITS, True),
-    ]
     for number, (fault, key, is_failure) in enumerate(faults, 1):
         append(s3_spark, bucket.url("bronze"), number)
         has_failed = False

@@ -63,5 +63,5 @@ def test_batch_interrupted_between_its_tables_is_completed(
     lakehouse.land("event", "2.json", *GOOD[:2], BROKEN[1])
     lakehouse.fill("bronze", "silver")
     assert tables(lakehouse) == (TIMES, [*QUARANTINED, QUARANTINED[1]])
-    audit = run_audit(lakehouse.config, everything=True)
+    audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.balances["event"].duplicate_rows) == ((), 3)
