@@ -11,12 +11,9 @@ from pyspark.sql import SparkSession
 from medallion.inspect.audit import run_audit
 from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.refresh import refresh_table
-from tests.support import PROJECT
+from tests.support import FORMS, PROJECT
 from tests.support.lakehouse import Lakehouse
 
-# test_random_changes has such tables with a history, gold and a child table, test_scd the merges,
-# and test_kafka the balance.
-pytestmark = pytest.mark.slow
 SAMPLES = PROJECT / "tests/discover/samples"
 SOURCE: dict[str, Any] = {
     "schema": {"id": "long", "status": "string", "at": "timestamp", "op": "string"},
@@ -124,6 +121,7 @@ def test_balance_of_changes(after_runs: list[Lakehouse]) -> None:
         assert (balance.deleted_rows, balance.duplicate_rows) == (2, 1)
 
 
+@pytest.mark.slow
 def test_refresh_of_changes(after_runs: list[Lakehouse], tmp_path: Path) -> None:
     shop, tables = after_runs[-1].copy(tmp_path / "lakehouse"), ("orders", "history")
     before = [shop.rows(f"silver.{name}") for name in (*tables, "orders_changes")]
@@ -161,12 +159,15 @@ def check_balance(lakehouse: Lakehouse, *expected: int) -> None:
     assert (balance.silver_rows, balance.superseded_rows, balance.deleted_rows) == expected
 
 
-def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path, form: str) -> None:
     with_customers(lakehouse, tmp_path, stored_as_scd_type=2)
     assert sorted(lakehouse.rows("silver.customers", *COLUMNS)) == sorted(EXPECTED_HISTORY)
     ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
     assert failed_rules == ["tombstone"]
     check_balance(lakehouse, 30, 0, 10)
+    if form == "short":
+        return
     request = Request("silver.customers", "name = 'n1'", cascade=True)
     result = erase_rows(lakehouse.pipeline(), request)
     assert result.erasure.rows["bronze.customers"] == 4  # all changes of customer 0
@@ -175,6 +176,7 @@ def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path) -> None:
     assert (audit.findings, audit.balances["customers"].erased_rows) == ((), 4)
 
 
+@pytest.mark.slow  # test_debezium_messages has the latest rows of such changes
 def test_debezium_latest(lakehouse: Lakehouse, tmp_path: Path) -> None:
     with_customers(lakehouse, tmp_path)
     assert lakehouse.rows("silver.customers") == []

@@ -218,6 +218,9 @@ def landings(
         yield
 
 
+# test_changes has such tables by hand, and tests/layers/silver/test_changes.py random histories
+# without queries.
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_tables_of_random_databases(spark: SparkSession, tmp_path: Path, form: str) -> None:
     is_long = form == "long"
