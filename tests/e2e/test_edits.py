@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -14,14 +15,17 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.config.model import Config
+from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.edits import EditAction, find_edits, leftover_tables, waiting_tables
 from medallion.quality.suites import suite_path
-from medallion.runtime import refresh
+from medallion.runtime import refresh, resume
 from medallion.runtime.rename import carry_out_renames, drop_table
 from medallion.sql import engine
+from medallion.state import journal
 from medallion.storage import locks
 from medallion.storage.layout import LAYERS, PUBLISH
+from tests.faults.writes import install
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 
@@ -198,3 +202,64 @@ def test_thirteen_edits(spark: SparkSession, tmp_path: Path) -> None:
     shop.lakehouse.land("shop", "b.json", ORDERS[0].replace('"id": 1', '"id": 3'))
     shop.edit({}, {**monthly, "select _failed_rules from quarantine.shop": [(["few_ids"],)]})
     assert find_edits(shop.config) == []
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.slow
+def test_apply_killed_at_each_write(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first `apply` ends before its first write, the next one before its second, and so on.
+
+    Readers find the old or the new table, and the last `apply` completes the plan.
+    """
+    shop = Shop(spark, tmp_path)
+    del shop.document["silver"]
+    shop.load()
+    shop.lakehouse.land("orders", "a.json", *ORDERS)
+    shop.run()
+    shop.document["sources"]["orders"]["silver"]["id"] = "id + 10"
+    shop.document["gold"]["daily"]["window"] = "1 month"
+    shop.load()
+    ids = {(1, 1, 2), (11, 11, 12)}
+    root, written, last = str(shop.lakehouse.root), 0, 0
+
+    def before(_: str) -> None:
+        nonlocal written
+        written += watch.root is not None
+        if watch.root and written >= last:  # also later ones: a dead process writes nothing
+            is_main = threading.current_thread() is threading.main_thread()
+            raise Killed if is_main else OSError("killed")  # Java waits for the other thread
+
+    watch = install()
+    monkeypatch.setattr(watch, "before", before)
+    pending, kills = set[str](), 0
+    while tables := {e.table for e in find_edits(shop.config)} | {*journal.rebuilds(shop.config)}:
+        # Again from the first write on when a table is complete.
+        pending, last, written = tables, last + 1 if tables == pending else 1, 0
+        assert last < 100
+        watch.begin(shop.lakehouse.root, None)
+        try:
+            pipeline = shop.lakehouse.pipeline()
+            resume.resume_commands(spark, shop.config, pipeline.runs, LAYERS, lambda _: None)
+            refresh.apply_edits(pipeline, [edit.table for edit in find_edits(shop.config)])
+        except (Killed, MedallionError):
+            kills += 1
+        finally:
+            watch.end()
+            for query in spark.streams.active:
+                query.stop()
+        silver = engine.query(root, "select id from silver.orders order by id").rows
+        assert tuple(id_ for (id_,) in silver) in ids
+        read = spark.read.format("delta").load(f"{root}/silver/orders").orderBy("id")
+        assert tuple(row.id for row in read.select("id").collect()) in ids
+        by_month, by_day = [("2026-05-01", 26)], [("2026-05-01", 21), ("2026-05-08", 5)]
+        assert sorted(engine.query(root, DAILY).rows) in (by_month, by_day)
+    assert kills > 35  # of silver and of gold
+    assert tuple(id_ for (id_,) in silver) == (11, 11, 12)
+    assert engine.query(root, DAILY).rows == by_month
+    audit = run_audit(shop.config, everything=True)
+    assert (audit.is_balanced, audit.findings) == (True, ())
