@@ -54,7 +54,7 @@ def test_read_write_list_and_delete(root: StoragePath, bucket: Bucket) -> None:
         put(root / name, f"größer {name}")
     assert [path.name for path in root.children()] == ["a", "b", "c", "cc"]
     assert [(name, info.size) for name, info in root.list_files()] == [("a", 10), ("b", 10)]
-    assert list(root.files_below()) == [root / n for n in ("a", "b", "c/d", "cc/e", "c/sub/f")]
+    assert list(root.files_below()) == [root / n for n in ("a", "b", "c/d", "c/sub/f", "cc/e")]
     assert (root / "c/d").read() == "größer c/d".encode()
     with (root / "c/d").as_local() as file:
         assert (file.name, file.read_text()) == ("d", "größer c/d")

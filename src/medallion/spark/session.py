@@ -32,6 +32,7 @@ from medallion.spark.settings import (
     session_settings,
     uses_s3,
 )
+from medallion.storage import objects
 
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """Otherwise Spark would wait forever for a thread that ran out of memory."""
@@ -161,6 +162,7 @@ def session_of_command(
         KeyboardInterrupt: a signal has come.
     """
     spark = None
+    objects.remember_no_more()
     # PySpark returns timestamps in Python's local zone, without naming it.
     os.environ["TZ"] = "UTC"
     time.tzset()

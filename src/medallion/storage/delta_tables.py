@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from medallion.errors import MedallionError, UsageError, error_message
-from medallion.storage import delta_log
+from medallion.storage import delta_log, objects
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import Columns
 from medallion.storage.text import counted
@@ -45,6 +45,7 @@ def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, 
     DeltaTable.create(
         str(table), schema, "ignore", configuration={**properties}, storage_options=options
     )
+    objects.forget(str(table))
 
 
 def schema_json(columns: Columns) -> str:

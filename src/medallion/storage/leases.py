@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from medallion.errors import MedallionError
-from medallion.storage import clock
+from medallion.storage import clock, objects
 from medallion.storage.paths import ObjectPath, StoragePath
 
 SECONDS = 60
@@ -131,11 +131,13 @@ def inspect(directory: StoragePath) -> tuple[bool, dict[str, Any]]:
     return not (_is_void(document) or (is_old and not _is_running(document))), document
 
 
+@objects.remembering(answers=False)
 def newest(directory: StoragePath) -> StoragePath | None:
     """Return the lease that counts, or None if there was none yet."""
     return max(directory.children(), default=None)
 
 
+@objects.remembering(answers=False)
 def _read(path: StoragePath) -> dict[str, Any] | None:
     try:
         return dict(json.loads(path.read()))

@@ -3,6 +3,9 @@
 An address is `s3://bucket/key`. Endpoint, region and credentials come from the environment, as for
 every client of S3: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and so
 on. Errors are OSErrors whose reasons are derived from the store's codes.
+
+Requests cost time and money. While a thread is within `remembering`, its questions about objects
+are asked once; each write of this process makes it ask again.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ import errno
 import os
 import posixpath
 import re
+import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from medallion.errors import UsageError
 from medallion.storage.files import EntryType, FileInfo
@@ -26,6 +30,7 @@ from medallion.storage.files import EntryType, FileInfo
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
+_Answer = TypeVar("_Answer")
 _ADDRESS = re.compile(r"s3a?:/+(.*)", re.IGNORECASE | re.DOTALL)
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
@@ -44,8 +49,71 @@ _REASONS = {
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,
 }
+_CHUNK = 10 * 1024 * 1024
 # Seconds. A request may transfer megabytes.
 _CONNECT, _REQUEST, _RETRY, _TRIES = 5, 120, 60, 5
+
+
+class _Memory(threading.local):
+    """The answers of the store by question, with errors for what is not there."""
+
+    answers: dict[tuple[str, str], Any] | None = None
+    seen = 0  # of what was written
+
+
+_memory, _written = _Memory(), list[str]()
+
+
+@contextmanager
+def remembering(answers: bool = True) -> Iterator[None]:
+    """Ask each question about objects once, by this thread, until this process writes there.
+
+    It is for commands that decide about prefixes which no other process writes.
+
+    Args:
+        answers: False to ask again each time, as for what other processes write.
+    """
+    before, _memory.answers = _memory.answers, {} if answers else None
+    try:
+        yield
+    finally:
+        _memory.answers = before
+
+
+def remember_no_more() -> None:
+    """Ask each question each time, as Spark writes from now on."""
+    _memory.answers = None
+
+
+def forget(address: str) -> None:
+    """Ask again about an object or a prefix that was written, and what is above and below it."""
+    _written.append(f"{address}/")
+
+
+def _asked_once(ask: Callable[[str], _Answer]) -> Callable[[str], _Answer]:
+    """Return a function that remembers its answers, and that there is nothing at an address."""
+
+    @wraps(ask)
+    def answer(address: str) -> _Answer:
+        answers, question = _memory.answers, (ask.__name__, address)
+        if answers is None:
+            return ask(address)
+        for path in _written[_memory.seen :]:
+            for old in list(answers):
+                if path.startswith(f"{old[1]}/") or old[1].startswith(path):
+                    del answers[old]
+        _memory.seen = len(_written)
+        if question not in answers:
+            try:
+                answers[question] = ask(address)
+            except FileNotFoundError as error:
+                answers[question] = error
+        if isinstance(answers[question], FileNotFoundError):
+            raise answers[question]
+        found: _Answer = answers[question]
+        return found
+
+    return answer
 
 
 class Found(NamedTuple):
@@ -89,19 +157,23 @@ def client_options(as_strings: bool = True) -> dict[str, Any]:
     return {**options, **retries, "allow_http": str(is_plain).lower()}
 
 
-def list_objects(address: str) -> Iterator[Found]:
-    """Yield all objects below a prefix in the order of keys, without markers of empty folders."""
+@_asked_once
+def list_objects(address: str) -> list[Found]:
+    """Return all objects below a prefix in the order of keys, without markers of empty folders."""
     import obstore
 
+    found = []
     with _opened(address) as (store, prefix):
         for chunk in obstore.list(store, prefix or None, chunk_size=1000):
             for each in chunk:
                 key, info = each["path"], _info(each)
                 # The key of a marker ends with a slash, which obstore removes.
                 if info.size or (key != prefix and object_info(_address(address, key))):
-                    yield Found(key, info)
+                    found.append(Found(key, info))
+    return found
 
 
+@_asked_once
 def list_level(address: str) -> tuple[list[str], list[Found]]:
     """Return the names of the prefixes directly below an address, and its objects."""
     import obstore
@@ -113,6 +185,7 @@ def list_level(address: str) -> tuple[list[str], list[Found]]:
         return prefixes, [each for each in objects if each.key != prefix]
 
 
+@_asked_once
 def has_objects(address: str) -> bool:
     """Return True if a prefix has objects."""
     import obstore
@@ -136,6 +209,7 @@ def tree(address: str) -> dict[str, list[tuple[str, FileInfo | EntryType]]]:
     return {path: sorted(each.items()) for path, each in entries.items()}
 
 
+@_asked_once
 def object_info(address: str) -> FileInfo | None:
     """Return the state of an object, or None if there is none."""
     import obstore
@@ -147,6 +221,7 @@ def object_info(address: str) -> FileInfo | None:
         return None
 
 
+@_asked_once
 def read(address: str) -> bytes:
     """Return the content of an object."""
     import obstore
@@ -155,19 +230,22 @@ def read(address: str) -> bytes:
         return bytes(obstore.get(store, key).bytes())
 
 
-def download(address: str, file: Path) -> None:
-    """Copy an object to a file on this machine."""
+def download(address: str, file: Path, size: int | None = None) -> None:
+    """Copy an object, or at least its first `size` bytes, to a file on this machine."""
     import obstore
 
     with _opened(address) as (store, key), file.open("wb") as target:
-        for chunk in obstore.get(store, key).stream():
+        for chunk in obstore.get(store, key).stream(min_chunk_size=size or _CHUNK):
             target.write(chunk)
+            if size and target.tell() >= size:
+                return
 
 
 def write(address: str, data: bytes | Path) -> None:
     """Write an object: readers see the complete new content or the old one."""
     import obstore
 
+    forget(address)
     with _opened(address) as (store, key):
         obstore.put(store, key, data)
 
@@ -180,6 +258,7 @@ def create(address: str, data: bytes) -> bool:
     import obstore
     from obstore.exceptions import AlreadyExistsError
 
+    forget(address)
     with _opened(address) as (store, key):
         try:
             obstore.put(store, key, data, mode="create")
@@ -192,6 +271,7 @@ def copy(address: str, target: str) -> None:
     """Copy an object within or between buckets of the store, without reading it."""
     import obstore
 
+    forget(target)
     with _opened(address) as (store, key):
         if _address(address, "") == _address(target, ""):
             obstore.copy(store, key, split(target)[1])
@@ -203,6 +283,7 @@ def delete(address: str) -> None:
     """Delete an object, if there is one."""
     import obstore
 
+    forget(address)
     with _opened(address) as (store, key):
         obstore.delete(store, key)
 
@@ -211,6 +292,7 @@ def delete_below(address: str) -> None:
     """Delete an object of this key and all objects below it."""
     import obstore
 
+    forget(address)
     with _opened(address) as (store, key):
         obstore.delete(store, [key, *(each.key for each in list_objects(address))])
 
@@ -244,6 +326,7 @@ def _delete_if_match(address: str, tag: str) -> bool:
 
     import obstore
 
+    forget(address)
     with _opened(address) as (store, key):
         url = obstore.sign(store, "DELETE", key, timedelta(seconds=2 * _REQUEST))
     request = urllib.request.Request(url, method="DELETE", headers={"If-Match": tag})

@@ -82,9 +82,18 @@ class StoragePath(os.PathLike[str]):
         return Path(self.address)
 
     @contextmanager
-    def as_local(self) -> Iterator[Path]:
-        """Yield a path on this machine with the name and the content of this file."""
+    def as_local(self, size: int | None = None) -> Iterator[Path]:
+        """Yield a path on this machine with the name and the content of this file.
+
+        Args:
+            size: the number of bytes at its start that are enough.
+        """
         yield self.local
+
+    @property
+    def readers(self) -> int:
+        """The number of threads that are best for reading many small files below this path."""
+        return 1
 
     def resolved(self) -> StoragePath:
         """Return this path without links. A link to itself stays: `Path.resolve` would fail."""
@@ -328,11 +337,15 @@ class ObjectPath(StoragePath):
         raise TypeError(f"{self} is not on a disk")
 
     @contextmanager
-    def as_local(self) -> Iterator[Path]:
+    def as_local(self, size: int | None = None) -> Iterator[Path]:
         with TemporaryDirectory(prefix="medallion-") as directory:
             file = Path(directory, files.end_of_name(self.name))
-            objects.download(self.address, file)
+            objects.download(self.address, file, size)
             yield file
+
+    @property
+    def readers(self) -> int:
+        return 32  # an answer takes longer than its work
 
     def resolved(self) -> StoragePath:
         return self
@@ -366,12 +379,16 @@ class ObjectPath(StoragePath):
         return list_directory
 
     def walk(self, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, list[str]]]:
-        entries, directories = objects.tree(self.address), [self.address]
+        directories = [self.address]
         for directory in directories:
-            listed = [(f"{directory}/{n}", n, s) for n, s in entries.get(directory, ())]
-            below = [path for path, _, s in listed if s is EntryType.DIRECTORY]
+            prefixes, found = objects.list_level(directory)
+            below = [f"{directory}/{name}" for name in sorted(prefixes)]
             directories += [path for path in below if not is_skipped(path)]
-            yield directory, [name for _, name, s in listed if s is not EntryType.DIRECTORY]
+            yield directory, sorted(posixpath.basename(each.key) for each in found)
+
+    def files_below(self) -> Iterator[StoragePath]:
+        for key, _ in objects.list_objects(self.address):
+            yield StoragePath(f"s3://{objects.split(self.address)[0]}/{key}")
 
     def list_files(self) -> Iterator[tuple[str, FileInfo]]:
         for key, info in sorted(objects.list_level(self.address)[1]):

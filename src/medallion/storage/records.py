@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from medallion.storage import delta_log, delta_tables, locks
+from medallion.storage import delta_log, delta_tables, locks, objects
 from medallion.storage.layout import Layout
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import Columns, TableSpec, record_column_sql
@@ -135,6 +135,7 @@ def update_rows(table: StoragePath, updates: Mapping[str, str], where: str) -> N
     with PROCESS_LOCK:
         if delta_tables.table_exists(table):
             delta_tables.open_for_write(table).update(dict(updates), predicate=where)
+            objects.forget(str(table))
 
 
 def _commit(
@@ -170,6 +171,8 @@ def _commit(
                 if not tries_left:
                     raise
                 time.sleep(random.uniform(0, _LONGEST_PAUSE))
+            finally:
+                objects.forget(str(table))
         if not spec.is_streamed:
             _compact(table, delta)
 

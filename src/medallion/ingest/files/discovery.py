@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -83,7 +84,11 @@ class FileClassifier:
 
     def classify(self, listing: Listing) -> list[Entry]:
         """Return the new ledger entries of the listed files."""
-        return [*filter(None, (self._classify(path, found) for path, found in listing.items()))]
+        files = (listing, listing.values())
+        if (readers := self.layout.root.readers) == 1:
+            return [*filter(None, map(self._classify, *files))]
+        with ThreadPoolExecutor(readers) as pool:
+            return [*filter(None, pool.map(self._classify, *files))]
 
     def _classify_invalid(self, path: str, reason: Reason) -> Entry:
         """Return the entry of a path that cannot be read; the next scan tries again."""

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
-from medallion.ingest.files.content import READ_ERRORS, ContentError, not_text_reason, open_members
+from medallion.ingest.files.content import (
+    READ_ERRORS,
+    ZIP,
+    ContentError,
+    not_text_reason,
+    open_members,
+)
 from medallion.ingest.files.decode import first_records, has_documents
 from medallion.ingest.files.lines import BOM
 from medallion.ingest.schema import registry
@@ -52,7 +58,8 @@ def misread_reason(
         return None
     encoding = source.options.encoding
     try:
-        with path.as_local() as local:
+        is_archive = path.name.lower().endswith(ZIP)  # its directory is at the end
+        with path.as_local(None if is_archive else 2 * _BYTES) as local:
             if is_csv and not_text_reason(local, encoding):
                 return None
             with next(open_members(local))[1] as file:

@@ -1,0 +1,56 @@
+"""Questions about objects that are asked once."""
+
+from __future__ import annotations
+
+import threading
+
+from medallion.storage import objects
+from medallion.storage.paths import StoragePath
+from tests.support.fault_proxy import FaultProxy
+from tests.support.s3_server import Bucket
+
+
+def asked(path: StoragePath) -> tuple[list[str], bytes | None]:
+    """Return the names beside an object, and its content."""
+    try:
+        return path.parent.names(), path.read()
+    except FileNotFoundError:
+        return path.parent.names(), None
+
+
+def test_questions_are_asked_once_until_a_write(bucket: Bucket, proxy: FaultProxy) -> None:
+    path, other = StoragePath(bucket.url("lake/a/1")), StoragePath(bucket.url("lake/b/1"))
+    with objects.remembering():
+        for number in range(3):
+            assert asked(path) == ([], None)
+            assert asked(other) == ([], None)
+            assert proxy.count("lake/a") == {"LIST": 1, "GET": 1}, number
+        path.write_atomic(b"x")
+        assert asked(path) == (["1"], b"x")
+        assert asked(path) == (["1"], b"x")
+        assert asked(path.parent.parent / "c")[0] == ["a"]
+        assert proxy.count("lake/a") == {"LIST": 2, "GET": 2, "PUT": 1}
+        assert asked(other) == ([], None)
+        assert proxy.count("lake/b") == {"LIST": 1, "GET": 1}
+        other.parent.delete_prefix()
+        path.parent.delete_prefix()
+        assert asked(path) == ([], None)
+
+
+def test_other_threads_and_what_others_write_are_asked_again(bucket: Bucket) -> None:
+    path = StoragePath(bucket.url("lake/a/1"))
+    found = []
+    with objects.remembering():
+        assert path.names() == path.parent.names() == []
+        bucket.write("lake/a/1", b"x")
+        assert path.parent.names() == []
+        with objects.remembering(answers=False):
+            assert path.parent.names() == ["1"]
+        thread = threading.Thread(target=lambda: found.append(path.parent.names()))
+        thread.start()
+        thread.join()
+        assert found == [["1"]]
+        assert path.parent.names() == []
+        objects.remember_no_more()
+        assert path.parent.names() == ["1"]
+    assert path.parent.names() == ["1"]
