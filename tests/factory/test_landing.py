@@ -156,7 +156,7 @@ def test_interrupted_batch_is_completed_as_planned(
 def test_concurrent_landing_is_refused(tmp_path: Path) -> None:
     with (
         locks.lock_layers(Layout(tmp_path), ["_factory"], "land"),
-        pytest.raises(UsageError, match="is being written by medallion land"),
+        pytest.raises(UsageError, match=r"is being written by pid \d+ \(land, since "),
     ):
         factory(tmp_path).land()
 

@@ -86,7 +86,7 @@ def test_invalid_silver_sql_names_its_column(lakehouse: Lakehouse) -> None:
 def test_invalid_gold_sql_names_its_measure(events: Lakehouse) -> None:
     counts = events.config.gold["action_counts"]
     configure_gold(events, redefined(replace(counts, name="new"), measure={"n": "sum(acton)"}))
-    expected = r"gold\.new\.measure\.n in .*: there is no column acton; .* mean action\?"
+    expected = r"gold\.new\.measure\.n in .*: there is no column acton \(did you mean action\?\)"
     with pytest.raises(ConfigError, match=expected):
         check(events, "gold.new")
     for measure in ("count(*) / sum(count(*)) over ()", "explode(collect_list(device))"):
