@@ -166,7 +166,9 @@ class Model:
             case date():
                 return _fits(datetime(value.year, value.month, value.day, tzinfo=UTC))
             case str() if re.match(r"\d{4}-\d\d-\d\d", value):
-                return _fits(_utc(datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value))))
+                micros = re.sub(r"(\.\d{6})\d+", r"\1", value)
+                # More digits fit a string, which silver's event time ends at the microsecond.
+                return Fit((_utc(datetime.fromisoformat(micros)),), may_be_rescued=micros != value)
             case int() if not isinstance(value, bool) and self.format != "csv":
                 return _fits(datetime.fromtimestamp(value, UTC))
         return _RESCUED
