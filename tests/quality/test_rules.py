@@ -174,35 +174,62 @@ def test_failed_rules_are_in_order(
         assert frame.select(failed_rules(rule_set)).dtypes[0][1] == "array<string>"
 
 
-@pytest.mark.parametrize(
-    ("type_", "values", "expected"),
-    [
-        (IN_SET, ["new", None], {2, 3}),
-        (IN_SET, ["new"], {2, 3}),
-        (IN_SET, [None], {1, 2, 3}),
-        (IN_SET, [""], {1, 3}),
-        (NOT_IN_SET, ["new", None], {1}),
-        (NOT_IN_SET, [None], set()),
-        (NOT_IN_SET, ["", "new"], {1, 2}),
-    ],
-)
-def test_null_in_a_set_as_in_gx_on_pandas(
-    spark: SparkSession, tmp_path: Path, type_: str, values: list[str | None], expected: set[int]
-) -> None:
-    """A null passes, and all other values are compared; on Spark, GX would compare none."""
+ON_PANDAS: list[tuple[str, dict[str, Any], set[int]]] = [
+    # A null passes, and all other values are compared; on Spark, GX would compare none.
+    (IN_SET, {"column": "s", "value_set": ["new", None]}, {2, 3}),
+    (IN_SET, {"column": "s", "value_set": ["new"]}, {2, 3}),
+    (IN_SET, {"column": "s", "value_set": [None]}, {1, 2, 3}),
+    (IN_SET, {"column": "s", "value_set": [""]}, {1, 3}),
+    (IN_SET, {"column": "n", "value_set": [0, 2.5]}, {1}),
+    (NOT_IN_SET, {"column": "s", "value_set": ["new", None]}, {1}),
+    (NOT_IN_SET, {"column": "s", "value_set": [None]}, set()),
+    (NOT_IN_SET, {"column": "s", "value_set": ["", "new"]}, {1, 2}),
+    (NOT_NULL, {"column": "s"}, {0}),
+    (NULL, {"column": "s"}, {1, 2, 3}),
+    (NULL, {"column": "n"}, {1, 2, 3}),
+    (BETWEEN, {"column": "n", "min_value": 0}, {1}),
+    (BETWEEN, {"column": "n", "min_value": 0, "strict_min": True, "max_value": 2.5}, {1, 2}),
+    (BETWEEN, {"column": "n", "max_value": 2.5, "strict_max": True}, {3}),
+    (LENGTHS, {"column": "s", "min_value": 1}, {2}),
+    (LENGTHS, {"column": "s", "max_value": 0}, {1, 3}),
+    (REGEX, {"column": "s", "regex": "^[a-z]*$"}, {3}),
+    (REGEX, {"column": "s", "regex": ""}, set()),
+    (NOT_REGEX, {"column": "s", "regex": "^$"}, {2}),
+    (PAIR, {"column_A": "n", "column_B": "m", "ignore_row_if": "either_value_is_missing"}, {1, 2}),
+    (
+        PAIR,
+        {
+            **{"column_A": "n", "column_B": "m", "or_equal": True},
+            "ignore_row_if": "either_value_is_missing",
+        },
+        {1},
+    ),
+]
+
+
+def test_rules_find_the_same_rows_as_gx_on_pandas(spark: SparkSession, tmp_path: Path) -> None:
+    """Nulls, empty strings and sets; what GX does on pandas is the second opinion."""
     import great_expectations as gx
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    statuses = pandas.DataFrame({"status": [None, "new", "", "NEW"]})
-    kwargs = {"column": "status", "value_set": values}
-    write_suite(tmp_path, "t", entry(type_, kwargs, "r", "quarantine"))
-    rows = spark.createDataFrame(list(enumerate(statuses.status)), "id int, status string")
+    values = {
+        "s": [None, "new", "", "NEW"],
+        "n": [None, -1.0, 0.0, 2.5],
+        "m": [1.0, 1.0, 0.0, None],
+    }
+    cases = {f"case {number}": case for number, case in enumerate(ON_PANDAS)}
+    entries = (entry(type_, kwargs, n, "quarantine") for n, (type_, kwargs, _) in cases.items())
+    write_suite(tmp_path, "t", *entries)
+    columns = zip(range(4), *values.values(), strict=True)
+    rows = spark.createDataFrame(list(columns), "id int, s string, n double, m double")
     checked = rows.select("id", failed_rules(load_rules(tmp_path, "t")).alias("failed")).collect()
-    assert {row.id for row in checked if row.failed} == expected
-    batch = gx.get_context(mode="ephemeral").data_sources.pandas_default.read_dataframe(statuses)
-    expectation = ExpectationConfiguration(type=type_, kwargs=kwargs).to_domain_obj()
-    result = batch.validate(expectation, result_format="COMPLETE").result
-    assert set(result["unexpected_index_list"]) == expected
+    read_dataframe = gx.get_context(mode="ephemeral").data_sources.pandas_default.read_dataframe
+    batch = read_dataframe(pandas.DataFrame(values))
+    for name, (type_, kwargs, expected) in cases.items():
+        assert {row.id for row in checked if name in row.failed} == expected, (type_, kwargs)
+        expectation = ExpectationConfiguration(type=type_, kwargs=kwargs).to_domain_obj()
+        result = batch.validate(expectation, result_format="COMPLETE").result
+        assert set(result["unexpected_index_list"] or ()) == expected, (type_, kwargs)
 
 
 def test_rule_about_a_field_of_a_struct(spark: SparkSession, tmp_path: Path) -> None:
