@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from medallion.cli import render_tables
 from medallion.cli.terminal import print_message, print_result, to_json
@@ -25,9 +25,6 @@ from medallion.storage import clock, locks
 from medallion.storage.layout import LAYERS, PUBLISH
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
-
-if TYPE_CHECKING:
-    pass
 
 
 def init(options: argparse.Namespace) -> int:

@@ -29,10 +29,8 @@ from medallion.storage.root_format import read_format
 
 Command = Callable[[Config, argparse.Namespace], int]
 _CRASHED = 70
-_ON_S3 = (
-    *("nightly", "run", "sql", "status", "files", "schema", "land", "audit", "report", "check"),
-    "add",
-)
+_WITHOUT_SPARK = ("sql", "status", "files", "schema", "land", "audit", "report", "check", "add")
+_ON_S3 = ("nightly", "run", *_WITHOUT_SPARK)
 _CHECKED = ("run", "stream", "refresh", "apply", "replay", "erase")
 # They decide what there is to do, or tell it, of tables that no other process writes meanwhile.
 _ASKING_ONCE = ("nightly", "check", "status", "audit")

@@ -406,15 +406,14 @@ def _notes(config: Config, erasure: Erasure) -> tuple[str, ...]:
             f"bronze.{source.name} keeps {counted(erasure.undecided, 'row')} for which the "
             "condition is null, such as malformed lines."
         )
-    erased, names = {*_tables(config, erasure.table)}, column_names(erasure.condition) or ()
-    for name in dict.fromkeys(names):
-        others = [
-            table
-            for table, path in layout.tables().items()
-            if table not in erased and layer_of(table) != "ops"
-            if name.lower() in map(str.lower, delta_tables.column_names(path))
-        ]
-        if others:
+    erased = {*_tables(config, erasure.table)}
+    columns = {
+        table: {*map(str.lower, delta_tables.column_names(path))}
+        for table, path in layout.tables().items()
+        if table not in erased and layer_of(table) != "ops"
+    }
+    for name in dict.fromkeys(column_names(erasure.condition) or ()):
+        if others := [table for table in columns if name.lower() in columns[table]]:
             notes.append(f"Other tables with a column {name} are not changed: {', '.join(others)}.")
     entries = () if source.stream else ledger.read_entries(layout, source.name)
     unread = [

@@ -42,7 +42,8 @@ def layers_to_lock(config: Config, *tables: str) -> tuple[str, ...]:
     Raises:
         UsageError: one of the tables cannot be rebuilt.
     """
-    layers, known = layers_in_use(config), query_names(config, layers_in_use(config))
+    layers = layers_in_use(config)
+    known = query_names(config, layers)
     for table in tables:
         if table not in known:
             hint = did_you_mean(table, known) or f"; these can: {', '.join(known)}"

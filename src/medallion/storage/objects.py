@@ -54,14 +54,17 @@ _CHUNK = 10 * 1024 * 1024
 _CONNECT, _REQUEST, _RETRY, _TRIES = 5, 120, 60, 5
 
 
+_Answers = dict[tuple[str, str], Any]
+
+
 class _Memory(threading.local):
     """The answers of the store by question, with errors for what is not there."""
 
-    answers: dict[tuple[str, str], Any] | None = None
-    seen = 0  # of what was written
+    answers: _Answers | None = None
 
 
-_memory, _written = _Memory(), list[str]()
+_memory = _Memory()
+_all_answers: dict[int, _Answers] = {}  # of all threads, by identity
 
 
 @contextmanager
@@ -73,10 +76,13 @@ def remembering(answers: bool = True) -> Iterator[None]:
     Args:
         answers: False to ask again each time, as for what other processes write.
     """
-    before, _memory.answers = _memory.answers, {} if answers else None
+    before, own = _memory.answers, _Answers()
+    _memory.answers = own if answers else None
+    _all_answers[id(own)] = own
     try:
         yield
     finally:
+        del _all_answers[id(own)]
         _memory.answers = before
 
 
@@ -87,7 +93,12 @@ def remember_no_more() -> None:
 
 def forget(address: str) -> None:
     """Ask again about an object or a prefix that was written, and what is above and below it."""
-    _written.append(f"{address}/")
+    written = f"{address}/"
+    for answers in list(_all_answers.values()):
+        for question in list(answers):
+            asked = f"{question[1]}/"
+            if written.startswith(asked) or asked.startswith(written):
+                answers.pop(question, None)
 
 
 def _asked_once(ask: Callable[[str], _Answer]) -> Callable[[str], _Answer]:
@@ -98,20 +109,18 @@ def _asked_once(ask: Callable[[str], _Answer]) -> Callable[[str], _Answer]:
         answers, question = _memory.answers, (ask.__name__, address)
         if answers is None:
             return ask(address)
-        for path in _written[_memory.seen :]:
-            for old in list(answers):
-                if path.startswith(f"{old[1]}/") or old[1].startswith(path):
-                    del answers[old]
-        _memory.seen = len(_written)
-        if question not in answers:
+        try:
+            found = answers[question]
+        except KeyError:
             try:
-                answers[question] = ask(address)
+                found = ask(address)
             except FileNotFoundError as error:
-                answers[question] = error
-        if isinstance(answers[question], FileNotFoundError):
-            raise answers[question]
-        found: _Answer = answers[question]
-        return found
+                found = error
+            answers[question] = found
+        if isinstance(found, FileNotFoundError):
+            raise found
+        known: _Answer = found
+        return known
 
     return answer
 
@@ -168,7 +177,7 @@ def list_objects(address: str) -> list[Found]:
             for each in chunk:
                 key, info = each["path"], _info(each)
                 # The key of a marker ends with a slash, which obstore removes.
-                if info.size or (key != prefix and object_info(_address(address, key))):
+                if info.size or (key != prefix and object_info(in_bucket_of(address, key))):
                     found.append(Found(key, info))
     return found
 
@@ -197,7 +206,7 @@ def has_objects(address: str) -> bool:
 def tree(address: str) -> dict[str, list[tuple[str, FileInfo | EntryType]]]:
     """Return the entries of a prefix and of all prefixes below it, by their addresses."""
     entries = defaultdict[str, dict[str, FileInfo | EntryType]](dict)
-    bucket = _address(address, "").rstrip("/")
+    bucket = in_bucket_of(address, "").rstrip("/")
     for key, info in list_objects(address):
         path, _, name = f"{bucket}/{key}".rpartition("/")
         entries[path][name] = info
@@ -273,7 +282,7 @@ def copy(address: str, target: str) -> None:
 
     forget(target)
     with _opened(address) as (store, key):
-        if _address(address, "") == _address(target, ""):
+        if in_bucket_of(address, "") == in_bucket_of(target, ""):
             obstore.copy(store, key, split(target)[1])
             return
     write(target, read(address))
@@ -399,7 +408,7 @@ def _client(bucket: str, endpoint: str) -> S3Store:
     return S3Store(bucket, client_options=client, retry_config=retry_config)
 
 
-def _address(address: str, key: str) -> str:
+def in_bucket_of(address: str, key: str) -> str:
     """Return the address of a key in the bucket of another address."""
     return f"s3://{split(address)[0]}/{key}"
 

@@ -388,7 +388,7 @@ class ObjectPath(StoragePath):
 
     def files_below(self) -> Iterator[StoragePath]:
         for key, _ in objects.list_objects(self.address):
-            yield StoragePath(f"s3://{objects.split(self.address)[0]}/{key}")
+            yield StoragePath(objects.in_bucket_of(self.address, key))
 
     def list_files(self) -> Iterator[tuple[str, FileInfo]]:
         for key, info in sorted(objects.list_level(self.address)[1]):
