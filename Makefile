@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka setup-s3 classes broker s3-server s3-classes nightly test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
+.PHONY: help setup setup-kafka setup-s3 classes broker s3-server s3-classes nightly test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-s3 faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ faults-sites: setup ## kill a process before each write; writes docs/fault-sites
 
 faults: setup ## run 300 random steps with faults; writes docs/faults.md (an hour or two)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults $(FAULTS_ARGS)
+
+faults-s3: s3-server ## the random steps on buckets of a test server; writes docs/faults-s3.md (an hour)
+	@$(WITH_JAVA) $(BIN)/python -m tests.faults --s3 --steps 100 \
+		--report docs/faults-s3.md $(FAULTS_ARGS)
 
 faults-outages: broker classes ## take broker, lookup table and disk from a stream; writes docs/outages.md (20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults.outages $(FAULTS_ARGS)

@@ -156,8 +156,9 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
             ["x", "../.."],
             ["event.folders", "names ../.., in which"],
         ),
-        (("sources", "event", "folders"), ["x", "s3://b/k"], ["s3://b/k", "a local path"]),
-        (("sources", "event", "folders"), ["hdfs:/b"], ["event.folders", "a local path"]),
+        (("sources", "event", "folders"), ["x", "gs://b-1/k"], ["gs://b-1/k", "be a path, or s3:"]),
+        (("sources", "event", "folders"), ["s3://B/k"], ["'s3://B/k'", "be a path, or s3:"]),
+        (("sources", "event", "folders"), ["hdfs:/b"], ["event.folders", "be a path, or s3:"]),
         (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
         (
             ("sources", "event", "folders"),
@@ -588,6 +589,21 @@ def test_pipeline_file_that_is_unreadable(tmp_path: Path) -> None:
 def test_home_is_an_address_in_one_spelling(home: str) -> None:
     root = load({"MEDALLION_HOME": home}, PROJECT).layout.root
     assert (str(root), root.name, str(root.parent)) == ("s3://b-1/a/b", "b", "s3://b-1/a")
+
+
+def test_folders_in_buckets_have_one_spelling(tmp_path: Path) -> None:
+    environ = {"MEDALLION_CONF": str(tmp_path / "conf"), "MEDALLION_HOME": "s3://b-1/lake"}
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    file = tmp_path / "conf/pipeline.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["sources"]["event"]["folders"] = ["S3a://b-2//in/./x/", "s3://b-1/lake/more", "/mnt"]
+    file.write_text(yaml.safe_dump(document))
+    folders = load(environ, PROJECT).sources["event"].folders
+    assert folders == ("s3://b-2/in/x", "more", "/mnt")
+    document["sources"]["event"]["folders"] = ["s3://b-1"]
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match="keeps its own files"):
+        load(environ, PROJECT)
 
 
 def test_environment_overrides_dotenv(tmp_path: Path) -> None:

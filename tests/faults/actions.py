@@ -42,14 +42,14 @@ class Outcome:
 class Actor:
     """Runs steps on one lakehouse."""
 
-    def __init__(self, spark: SparkSession, conf: Path, root: Path) -> None:
-        self.spark, self.conf, self.root = spark, conf, root
+    def __init__(self, spark: SparkSession, conf: Path, root: str | Path) -> None:
+        self.spark, self.conf, self.root = spark, conf, str(root)
         self.watch = install()
 
     def config(self) -> Config:
         """Return the configuration as it is now in the file."""
-        environ = {"MEDALLION_CONF": str(self.conf), "MEDALLION_HOME": str(self.root)}
-        return load(environ, self.root)
+        environ = {"MEDALLION_CONF": str(self.conf), "MEDALLION_HOME": self.root}
+        return load(environ, self.conf)
 
     def act(self, step: Mapping[str, Any]) -> Outcome:
         """Run one step, and return how it ended."""
@@ -125,7 +125,7 @@ class Actor:
             refresh.refresh_table(pipeline, table)
 
     def _backfill(self, source: str, path: str) -> None:
-        backfill.run_backfill(self.config(), source, Path(path), lambda _: None)
+        backfill.run_backfill(self.config(), source, path, lambda _: None)
 
     def _erase(self, source: str | None = None, condition: str | None = None, **_: str) -> None:
         """Erase rows; without a source, complete an interrupted erasure."""

@@ -30,6 +30,7 @@ class World(ABC):
     # Sources and keys that did not land again since.
     erased: set[tuple[str, str]] = field(default_factory=set)
     number: int = 0
+    has_tags: bool = False  # the root is a directory of an S3 server
     _keys: dict[str, set[tuple[str, str]]] = field(default_factory=dict)  # of each file's lines
 
     sources: tuple[str, ...] = ()
@@ -121,6 +122,8 @@ class World(ABC):
         self.hashes[self._id(name)] = hashlib.sha256(content).hexdigest()
         hidden, visible = folder / f".{name}", folder / name
         hidden.write_bytes(content)
+        if self.has_tags:  # as the server does when it gets an object
+            os.setxattr(hidden, "user.etag", f'"{hashlib.md5(content).hexdigest()}"'.encode())
         if self.random.random() < 0.2:  # a sender's clock may differ
             at = hidden.stat().st_mtime + self.random.choice((-90, -3, 2, 30)) * 86_400
             os.utime(hidden, (at, at))

@@ -16,9 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from medallion.storage import objects
+
 _PACKAGE = str(Path(__file__).parents[2] / "src/medallion") + os.sep
 # The callers of these modules describe a write better than the modules do.
-_HELPERS = ("storage/files.py", "storage/paths.py", "storage/delta_tables.py")
+_HELPERS = tuple(
+    f"storage/{name}.py" for name in ("files", "objects", "paths", "delta_tables", "leases")
+)
 _FILES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.truncate"}
 _KILL = "kill"
 
@@ -46,7 +50,7 @@ class Watch:
     sites: list[str] = field(default_factory=list)
     struck: str | None = None
 
-    def begin(self, root: Path, strike: Strike | None, note: Path | None = None) -> None:
+    def begin(self, root: str | Path, strike: Strike | None, note: Path | None = None) -> None:
         """Watch from now on; a strike that kills writes its site to the file `note`."""
         self.root, self.strike, self.note = str(root) + os.sep, strike, note
         self.sites, self.struck = [], None
@@ -124,11 +128,16 @@ def install() -> Watch:
 
 def _wrap_commits() -> None:
     import deltalake
+    import obstore
     from delta.tables import DeltaMergeBuilder
     from deltalake.table import TableMerger, TableOptimizer
     from pyspark.sql.readwriter import DataFrameWriter
 
     for owner, name, operation in (
+        (obstore, "put", "put"),
+        (obstore, "copy", "copy"),
+        (obstore, "delete", "delete"),
+        (objects, "_delete_if_match", "delete if unchanged"),
         (deltalake, "write_deltalake", "append"),
         (deltalake.DeltaTable, "create", "create a table"),
         (deltalake.DeltaTable, "vacuum", "vacuum"),

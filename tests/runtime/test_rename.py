@@ -14,9 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 from medallion.config.model import Config
 from medallion.config.tables import ToFiles
 from medallion.errors import ConfigError, UsageError
-from medallion.inspect.edits import Rename, leftover_problems, pending_renames
+from medallion.inspect.edits import leftover_problems, pending_renames
 from medallion.runtime.rename import carry_out_renames
 from medallion.spark import checkpoints
+from medallion.state.journal import Rename
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import RunRecords
 from medallion.storage import locks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -164,9 +165,30 @@ def test_directory_moves(root: StoragePath, bucket: Bucket) -> None:
     assert bucket.keys() == ["lake/new/a", "lake/new/y/b", "lake/xx/c"]
 
 
+def test_move_between_stores(root: StoragePath, bucket: Bucket, tmp_path: Path) -> None:
+    """Folders of sources and the root may be on a disk and in several buckets."""
+    other = bucket.server.create_bucket(f"{bucket.name}-2")
+    places = [root, StoragePath(other.url("x")), StoragePath(tmp_path)]
+    for source, place in permutations(places, 2):
+        target = place / "archive/a"
+        for expected in ("a", "2~a"):
+            file = put(source / "in/a", expected * 3)
+            info = info_of(file)
+            assert file.move_to_free(target, info._replace(size=9, tag="-")) is None
+            moved = file.move_to_free(target, info)
+            assert moved == target.parent / expected
+            assert (moved.read().decode(), file.info()) == (expected * 3, None)
+            assert file.move_to_free(target, info) == moved, "the ledger was not written"
+        # A process was killed between copy and deletion.
+        file = put(source / "in/a", "copied")
+        (target.parent / "3~a").copy_from(file)
+        assert file.move_to_free(target, info_of(file)) == target.parent / "3~a"
+        target.parent.delete_prefix()
+
+
 def test_copy_from(root: StoragePath, tmp_path: Path) -> None:
     (tmp_path / "new").write_text("1")
-    (root / "a.gz").copy_from(tmp_path / "new")
+    (root / "a.gz").copy_from(StoragePath(tmp_path / "new"))
     assert (root / "a.gz").read() == b"1"
 
 

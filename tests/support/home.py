@@ -59,7 +59,11 @@ class Home:
 
     def path(self, name: str) -> str:
         """Return the ledger's path of a file; absolute and rejected paths are unchanged."""
-        return name if name.startswith(("/", "rejected/")) else f"landing/{self.source.name}/{name}"
+        return (
+            name
+            if name.startswith(("/", "s3:", "rejected/"))
+            else f"landing/{self.source.name}/{name}"
+        )
 
     def discovery(self) -> Discovery:
         return Discovery(self.config, self.source)

@@ -17,20 +17,16 @@ from medallion.errors import (
     InvalidProjectError,
     MedallionError,
     NoSourceError,
-    UsageError,
     error_message,
 )
 from medallion.runtime import hooks
 from medallion.spark import signals
 from medallion.storage import objects
 from medallion.storage.layout import LAYERS, PUBLISH
-from medallion.storage.paths import ObjectPath
 from medallion.storage.root_format import read_format
 
 Command = Callable[[Config, argparse.Namespace], int]
 _CRASHED = 70
-_WITHOUT_SPARK = ("sql", "status", "files", "schema", "land", "audit", "report", "check", "add")
-_ON_S3 = ("nightly", "run", *_WITHOUT_SPARK)
 _CHECKED = ("run", "stream", "refresh", "apply", "replay", "erase")
 # They decide what there is to do, or tell it, of tables that no other process writes meanwhile.
 _ASKING_ONCE = ("nightly", "check", "status", "audit")
@@ -81,9 +77,6 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
     try:
         with objects.remembering(command.__name__ in _ASKING_ONCE):
             _refuse_errors(command, config, options.config_errors)
-            if isinstance(config.layout.root, ObjectPath) and command.__name__ not in _ON_S3:
-                known = ", ".join(_ON_S3)
-                raise UsageError(f"MEDALLION_HOME is on S3, where these commands work: {known}.")
             config.layout.root.check_reachable()
             read_format(config.layout)  # refuse that of a newer release
             status = command(config, options)

@@ -116,7 +116,8 @@ class SourceConfig:
         multi_line: `true`: JSON documents, one or several in a file, instead of lines. It cannot
             change once files are ingested.
         pattern: The names of the files to ingest.
-        folders: More folders beside `landing/<name>/`: absolute paths, or relative to the root.
+        folders: More folders beside `landing/<name>/`: paths, absolute or relative to the root, or
+            `s3://bucket/prefix`.
         allow_overwrites: `true` ingests a file that replaces one of the same name, and marks the
             older one as `replaced`; `false` rejects it.
         quiet_period: Ingest a file only if it has not changed for this long: for writers that do

@@ -11,6 +11,7 @@ from medallion.config.document import Node, declared_keys
 from medallion.config.model import ReaderOptions, SilverTable, SourceConfig, change_keys
 from medallion.config.tables import DEBEZIUM_CDC, CdcConfig, ChildTable, LookupConfig
 from medallion.config.values import fold_case, may_overlap
+from medallion.storage import objects
 from medallion.storage.layout import Layout
 from medallion.storage.table_specs import SOURCE_MODIFIED_AT, SPAN
 
@@ -54,9 +55,9 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         **node.settings(SourceConfig),
     )
     _refuse_contradictions(source, node)
-    for folder in filter(_ADDRESS.match, source.folders):
-        # StoragePath can list them, but ingestion from them is not tested yet.
-        node.fail("folders", f"names {folder!r}: must be a local path; mount an object store")
+    for folder in source.folders:
+        if _ADDRESS.match(folder) and not objects.names_bucket(folder):
+            node.fail("folders", f"names {folder!r}: must be a path, or s3://bucket/prefix")
     source = replace(source, folders=tuple(map(layout.normalize, source.folders)))
     for folder in filter(layout.is_internal, source.folders):
         node.fail("folders", f"names {folder}, in which the lakehouse keeps its own files")

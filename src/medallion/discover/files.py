@@ -130,5 +130,5 @@ def copy_to_landing(files: Iterable[InputFile], directory: StoragePath) -> list[
         advice = "rename one, or name the directory above them"
         raise UsageError(f"two of the files would have the same name in {directory}: {advice}.")
     for path, target in targets.items():
-        target.copy_from(path)
+        target.copy_from(StoragePath(path))
     return list(targets.values())

@@ -6,32 +6,25 @@ runs leave them and their readers as they are. It imports PySpark only if settin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from medallion.config.model import CHANGES, Config
+from medallion.config.model import Config
 from medallion.config.queries import Query, queries
 from medallion.errors import ITEM_ERRORS, UsageError
 from medallion.inspect.problems import Problem, ProblemCode
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
+from medallion.state.journal import Rename
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.layout import LAYERS, Layout, layer_of
+from medallion.storage.layout import LAYERS, layer_of
 
 if TYPE_CHECKING:
     from medallion.layers.definition import Change
-
-
-# The tables of each part of pipeline.yaml, in the order in which they move.
-_TABLES: Mapping[str, tuple[str, ...]] = {
-    "sources": ("silver.{}", f"silver.{{}}{CHANGES}", "quarantine.{}", "bronze.{}"),
-    "silver": ("quarantine.{}", "silver.{}"),
-    "gold": ("gold.{}",),
-}
 
 
 class EditAction(StrEnum):
@@ -71,39 +64,15 @@ class Edit:
         return f"reads {', '.join(self.reads)}"
 
 
-@dataclass(frozen=True)
-class Rename:
-    """One source or table that has another name now.
-
-    Attributes:
-        part: its part of pipeline.yaml.
-        old, new: the names.
-    """
-
-    part: str
-    old: str
-    new: str
-
-    @property
-    def tables(self) -> dict[str, str]:
-        """The new names of the tables, by the older ones; the last one moves last."""
-        names = _TABLES[self.part]
-        return {name.format(self.old): name.format(self.new) for name in names}
-
-    def is_due(self, layout: Layout) -> bool:
-        """Return whether something has the older name."""
-        return delta_tables.table_exists(layout.table([*self.tables][-1]))
-
-
 def pending_renames(config: Config) -> list[Rename]:
     """Return what the next run renames; no JVM."""
     renames = (
         Rename(part, entry.renamed_from, entry.name)
-        for part in _TABLES
+        for part in ("sources", "silver", "gold")
         for entry in getattr(config, part).values()
         if entry.renamed_from
     )
-    return [rename for rename in renames if rename.is_due(config.layout)]
+    return [rename for rename in renames if rename.is_due(config)]
 
 
 def find_edits(config: Config) -> list[Edit]:

@@ -22,7 +22,7 @@ from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import open_pipeline
 from medallion.spark.errors import raise_combined
-from medallion.spark.settings import Workload
+from medallion.spark.settings import Workload, uses_s3
 from medallion.state import journal, ledger
 from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Reason, State
@@ -83,8 +83,9 @@ def run_backfill(
     source, run = config.source(name), partial(_run_layers, config, name, report, debug)
     if source.stream:
         return resume_topic(config, source, str(path), report, run)
-    if is_address(str(path)):  # not tested yet
-        raise UsageError(f"{path}: files in object stores cannot be ingested: copy them to a disk.")
+    if is_address(str(path)) and not uses_s3(config):  # the next run may start with its files
+        advice = f"add it to the folders of {name}, or copy its files to a disk"
+        raise UsageError(f"{path}: neither the root nor any folder is on S3: {advice}.")
     path = _normalized_path(config, source, StoragePath(path))
     if unmatched := count_unmatched_files(path, source.pattern):
         names = f"{counted(unmatched, 'file')} left out, whose names do not match {source.pattern}"

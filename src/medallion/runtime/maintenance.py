@@ -6,7 +6,7 @@ a stream, a gate or the record of a query has not read yet.
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -273,8 +273,9 @@ def _remove_old_files(
     ]
     for file in old_changes:
         file.delete()
-    old_commits = [file for file in commits.values() if not file.is_stored()]
-    _remove_checksums((*old_changes, *old_commits))
+    kept = delta_log.commit_files(table)
+    old_commits = [file for version, file in commits.items() if version not in kept]
+    _remove_checksums(table, (*old_changes, *old_commits))
     return removed + len(old_changes), len(old_commits)
 
 
@@ -304,14 +305,16 @@ def _vacuum(table: StoragePath, seconds: float, orphans: bool) -> int:
     options: dict[str, Any] = {"enforce_retention_duration": False, "full": orphans}
     removable = delta_tables.open_table(table).vacuum(hours, **options)
     # The log also names files that an earlier run removed: commit nothing for those.
-    files = [file for name in removable if (file := table / unquote(name)).is_stored()]
+    stored = {*table.files_below()} if removable else set[StoragePath]()
+    files = [file for name in removable if (file := table / unquote(name)) in stored]
     if files:
         delta_tables.open_for_write(table).vacuum(hours, dry_run=False, **options)
-        _remove_checksums(files)
+        _remove_checksums(table, files)
     return len(files)
 
 
-def _remove_checksums(files: Iterable[StoragePath]) -> None:
-    """Remove the checksums of removed files: Hadoop writes one beside each file."""
-    for file in files:
-        (file.parent / f".{file.name}.crc").delete()
+def _remove_checksums(table: StoragePath, files: Collection[StoragePath]) -> None:
+    """Remove the checksums of removed files: Hadoop writes one beside each file on a disk."""
+    checksums = {file.parent / f".{file.name}.crc" for file in files}
+    for checksum in checksums.intersection(table.files_below() if files else ()):
+        checksum.delete()

@@ -1,7 +1,7 @@
 """Renamed sources and tables, and left-over tables.
 
 `renamed_from` moves records, files, checkpoints and tables to the new name. Each step may be
-repeated. The last table moves last: until then, the next command repeats all.
+repeated: while the journal has the rename, the next command repeats all.
 """
 
 import re
@@ -12,10 +12,10 @@ from typing import Any
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, queries
 from medallion.errors import ConfigError, UsageError
-from medallion.inspect.edits import Rename, pending_renames
+from medallion.inspect.edits import pending_renames
 from medallion.spark import checkpoints
 from medallion.state import erasures, journal, ledger, topics
-from medallion.state.journal import Backfill, Erasure, Rebuild, Replay
+from medallion.state.journal import Backfill, Entry, Erasure, Rebuild, Rename, Replay
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.layout import PUBLISH
@@ -35,17 +35,20 @@ def carry_out_renames(config: Config, report: Reporter) -> None:
         key = f"{config.pipeline_file}: {rename.part}.{rename.new}.renamed_from is {rename.old}"
         if not all(locks.is_held_here(config.layout, layer) for layer in layers_in_use(config)):
             raise UsageError(f"{key}: run medallion nightly, which moves its tables.")
-        last = [*rename.tables.values()][-1]
-        if delta_tables.table_exists(config.layout.table(last)):
+        old, last = [*rename.tables.items()][-1]
+        is_started = journal.is_renaming(config, rename)  # then a bucket may have both
+        if delta_tables.table_exists(config.layout.table(last)) and not is_started:
             raise ConfigError(
                 f"{key}, but {last} exists, too. Choose another name, or move away the tables and "
                 "checkpoints of one of them."
             )
         for entry in journal.read_entries(config, Rebuild, Replay, Erasure):
             raise UsageError(f"{key}, but there is an {entry}, under the older name.")
+        journal.write_entry(config.layout, Entry(old, rename))
         if rename.part == "sources":
             _rename_files(config, rename)
         _rename_tables(config, rename)
+        Entry(old, rename).file(config.layout).delete()
         report(f"rename    {rename.old}: its tables and records have the name {rename.new}")
 
 

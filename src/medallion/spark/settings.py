@@ -81,8 +81,11 @@ def required_extras(config: Config) -> list[Extra]:
 
 
 def uses_s3(config: Config) -> bool:
-    """Return True if the root is on S3."""
-    return isinstance(config.layout.root, ObjectPath)
+    """Return True if the root is on S3, or a folder or a lookup table of a source."""
+    sources, layout = config.sources.values(), config.layout
+    folders = [folder for source in sources for folder in source.folders_in(layout)]
+    folders += [layout.root / source.lookup.file for source in sources if source.lookup]
+    return any(isinstance(path, ObjectPath) for path in (layout.root, *folders))
 
 
 def jar_settings(

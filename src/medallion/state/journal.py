@@ -14,10 +14,10 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Generic, TypeVar, get_origin
 
-from medallion.config.model import Config
+from medallion.config.model import CHANGES, Config
 from medallion.errors import ITEM_ERRORS, MedallionError, UsageError
 from medallion.spark import checkpoints
-from medallion.storage import locks
+from medallion.storage import delta_tables, locks
 from medallion.storage.layout import LAYERS, Layout, layer_of
 from medallion.storage.paths import StoragePath
 from medallion.storage.root_format import FORMAT, read_format, write_format
@@ -31,6 +31,7 @@ class Command(StrEnum):
     REPLAY = "replay"
     ERASE = "erase"
     BACKFILL = "backfill"
+    RENAME = "rename"
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,40 @@ class Backfill:
     path: str
 
 
+@dataclass(frozen=True)
+class Rename:
+    """One source or table that has another name now.
+
+    Attributes:
+        part: its part of pipeline.yaml.
+        old, new: the names.
+    """
+
+    part: str
+    old: str
+    new: str
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The new names of the tables, by the older ones; the last one moves last."""
+        names = _TABLES[self.part]
+        return {name.format(self.old): name.format(self.new) for name in names}
+
+    def is_due(self, config: Config) -> bool:
+        """Return whether something has the older name, or an interrupted process has moved it."""
+        last = config.layout.table([*self.tables][-1])
+        return delta_tables.table_exists(last) or is_renaming(config, self)
+
+
+# The tables of each part of pipeline.yaml, in the order in which they move.
+_TABLES: Mapping[str, tuple[str, ...]] = {
+    "sources": ("silver.{}", f"silver.{{}}{CHANGES}", "quarantine.{}", "bronze.{}"),
+    "silver": ("quarantine.{}", "silver.{}"),
+    "gold": ("gold.{}",),
+}
 _Arguments = TypeVar("_Arguments")
-_TYPES: Mapping[str, Any] = dict(zip(Command, (Rebuild, Replay, Erasure, Backfill), strict=True))
+_COMMANDS = (Rebuild, Replay, Erasure, Backfill, Rename)
+_TYPES: Mapping[str, Any] = dict(zip(Command, _COMMANDS, strict=True))
 # What to do if an entry is damaged, since tables may be partly written.
 _REPAIRS: Mapping[str, str] = {
     Command.REFRESH: "Delete it, and run medallion refresh for each silver table.",
@@ -226,6 +259,11 @@ def read_entries(config: Config, *types: type[_Arguments]) -> list[Entry[_Argume
 def rebuilds(config: Config) -> dict[str, Entry[Rebuild]]:
     """Return the entries of the tables that have to be rebuilt, by table."""
     return {entry.subject: entry for entry in read_entries(config, Rebuild)}
+
+
+def is_renaming(config: Config, rename: Rename) -> bool:
+    """Return whether a process was interrupted while it moved what has an older name."""
+    return any(entry.arguments == rename for entry in read_entries(config, Rename))
 
 
 def unfinished_commands(config: Config) -> list[Entry[Any]]:

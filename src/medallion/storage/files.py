@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import filecmp
 import os
 import re
 import shutil
@@ -198,26 +197,6 @@ def path_exists(path: str | os.PathLike[str]) -> bool:
     except OSError:  # such as a disk that does not answer
         return True
     return True
-
-
-def is_directory(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path is a directory, or a link to one; False if it cannot be inspected."""
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises errors of closed folders
-
-
-def check_readable(path: str | os.PathLike[str]) -> None:
-    """Open a file without waiting for a writer; raise OSError if it cannot be opened."""
-    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
-
-
-def have_same_bytes(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Return True if two files have the same content.
-
-    Raises:
-        OSError: one of them cannot be read.
-    """
-    filecmp.clear_cache()  # which compares sizes and times only
-    return filecmp.cmp(one, other, shallow=False)
 
 
 def find_moved(path: Path, expected: FileInfo) -> Path | None:

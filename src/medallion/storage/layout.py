@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from medallion.errors import UsageError
+from medallion.storage.objects import is_address
 from medallion.storage.paths import StoragePath
 
 LAYERS = ("bronze", "silver", "gold")
@@ -79,7 +80,7 @@ class Layout:
         """Normalize a path or glob to root-relative form, even if links lead below the root."""
         path, root = (self.root / name).normalized(), self.root.identity()
         above = next((each for each in path.parents if each.identity() == root), None)
-        return str(path.below(above)) if above else name
+        return str(path.below(above) if above else path if is_address(name) else name)
 
     def table(self, name: str) -> StoragePath:
         """Return the directory of the Delta table `layer.table`."""

@@ -34,11 +34,7 @@ _END = 0.4  # seconds in which a killed process ends
 
 
 class HeldError(Exception):
-    """Another process holds the lease; `document` is its content."""
-
-    def __init__(self, document: dict[str, Any]) -> None:
-        super().__init__(document["id"])
-        self.document = document
+    """Another process holds the lease; the argument is its content."""
 
 
 class Lease:
@@ -147,19 +143,15 @@ def _read(path: StoragePath) -> dict[str, Any] | None:
 
 def _is_void(document: dict[str, Any]) -> bool:
     """Return True if a lease is released, or its process has ended on this machine."""
-    has_ended = _is_of_this_machine(document) and not _is_running(document)
-    return bool(document["released"]) or has_ended
-
-
-def _is_of_this_machine(document: dict[str, Any]) -> bool:
     own = _process(os.getpid())  # without a process file system it is empty
-    return bool(own) and own[:2] == document["process"][:2]
+    is_here = bool(own) and own[:2] == document["process"][:2]
+    return bool(document["released"]) or (is_here and not _is_running(document))
 
 
 def _is_running(document: dict[str, Any]) -> bool:
     """Return True if the process of a lease runs on this machine."""
-    is_here = _is_of_this_machine(document)
-    return is_here and _process(int(document["pid"])) == document["process"]
+    known = document["process"]  # empty without a process file system
+    return bool(known) and _process(int(document["pid"])) == known
 
 
 def _process(pid: int) -> list[str]:

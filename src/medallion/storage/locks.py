@@ -62,7 +62,7 @@ def _lock_layer(layout: Layout, layer: str, holder: LockHolder) -> Iterator[None
         try:
             lease = leases.take(path, asdict(holder))
         except leases.HeldError as error:
-            raise _held_error(layout, layer, _parse(error.document)) from None
+            raise _held_error(layout, layer, _parse(error.args[0])) from None
         _held[path] = lease.check
         try:
             yield

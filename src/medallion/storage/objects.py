@@ -20,19 +20,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from medallion.errors import UsageError
-from medallion.storage.files import EntryType, FileInfo
+from medallion.storage.files import Entries, EntryType, FileInfo
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
 _Answer = TypeVar("_Answer")
 _ADDRESS = re.compile(r"s3a?:/+(.*)", re.IGNORECASE | re.DOTALL)
-BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
 _INVALID_KEY = re.compile(r'(?:parse path|parsing Path|Path) "(.*?)"', re.DOTALL)
 _METADATA_SERVICE = re.compile(r"http://(169\.254\.|\[fd00:)")  # asked for a machine's role
@@ -137,6 +137,11 @@ def is_address(path: str) -> bool:
     return bool(_ADDRESS.match(path))
 
 
+def names_bucket(path: str) -> bool:
+    """Return True if a path is an address with the valid name of a bucket."""
+    return is_address(path) and bool(_BUCKET.fullmatch(split(normalize(path))[0]))
+
+
 def normalize(address: str) -> str:
     """Return an address in the one spelling for all clients: `s3://bucket/key`."""
     match = _ADDRESS.match(address)
@@ -203,18 +208,18 @@ def has_objects(address: str) -> bool:
         return any(obstore.list(store, prefix or None))
 
 
-def tree(address: str) -> dict[str, list[tuple[str, FileInfo | EntryType]]]:
+def tree(address: str) -> dict[str, Entries]:
     """Return the entries of a prefix and of all prefixes below it, by their addresses."""
-    entries = defaultdict[str, dict[str, FileInfo | EntryType]](dict)
+    entries = defaultdict[str, dict[str, Callable[[], FileInfo | EntryType]]](dict)
     bucket = in_bucket_of(address, "").rstrip("/")
     for key, info in list_objects(address):
         path, _, name = f"{bucket}/{key}".rpartition("/")
-        entries[path][name] = info
+        entries[path][name] = partial(FileInfo, *info)
         while path != address:
             above, _, name = path.rpartition("/")
             if name in entries[above]:  # and so are the prefixes above
                 break
-            entries[above][name], path = EntryType.DIRECTORY, above
+            entries[above][name], path = partial(EntryType, EntryType.DIRECTORY), above
     return {path: sorted(each.items()) for path, each in entries.items()}
 
 
@@ -277,15 +282,12 @@ def create(address: str, data: bytes) -> bool:
 
 
 def copy(address: str, target: str) -> None:
-    """Copy an object within or between buckets of the store, without reading it."""
+    """Copy an object to another key of its bucket, without reading it."""
     import obstore
 
     forget(target)
     with _opened(address) as (store, key):
-        if in_bucket_of(address, "") == in_bucket_of(target, ""):
-            obstore.copy(store, key, split(target)[1])
-            return
-    write(target, read(address))
+        obstore.copy(store, key, split(target)[1])
 
 
 def delete(address: str) -> None:
@@ -370,15 +372,12 @@ def _reason(body: str, status: int) -> str:
         name = "PermanentRedirect"
     elif status == 403 and not name:
         name = "AccessDenied"
-    return f"{_REASONS.get(name) or f'the store answers {status} {name}'.strip()} ({_store()})"
+    reason = _REASONS.get(name) or f"the store answers {status} {name}".strip()
+    return f"{reason} ({endpoint() or 'AWS S3'})"
 
 
 def _no_answer() -> str:
-    return f"no answer from {_store()}: check AWS_ENDPOINT_URL, and the network"
-
-
-def _store() -> str:
-    return endpoint() or "AWS S3"
+    return f"no answer from {endpoint() or 'AWS S3'}: check AWS_ENDPOINT_URL, and the network"
 
 
 @contextmanager
@@ -416,4 +415,4 @@ def in_bucket_of(address: str, key: str) -> str:
 def _info(meta: Any) -> FileInfo:
     # To the second: some stores give the milliseconds in listings only.
     modified_at = int(meta["last_modified"].timestamp()) * 1_000_000
-    return FileInfo(meta["size"], modified_at, meta["e_tag"])
+    return FileInfo(meta["size"], modified_at, meta["e_tag"] or None)

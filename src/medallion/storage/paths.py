@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import posixpath
 import re
@@ -9,13 +10,12 @@ import shutil
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from medallion.storage import files, objects
-from medallion.storage.files import Entries, EntryType, FileInfo, ListDirectory
+from medallion.storage.files import FileInfo, ListDirectory
 
 # Hadoop reads the first three as patterns and a colon as the end of a scheme; delta-rs decodes %41
 # to A, and reads # and ? as the end of a path.
@@ -69,7 +69,8 @@ class StoragePath(os.PathLike[str]):
     @property
     def parents(self) -> list[StoragePath]:
         """The directories that contain this one, the nearest first."""
-        return [StoragePath(path) for path in self._pure.parents]
+        paths = map(StoragePath, self._pure.parents)
+        return [path for path in paths if type(path) is type(self)]  # without the `s3:` of a URL
 
     def below(self, directory: StoragePath) -> PurePosixPath | None:
         """Return this path relative to a directory; None if it is not at or below it."""
@@ -193,14 +194,14 @@ class StoragePath(os.PathLike[str]):
 
     def is_directory(self) -> bool:
         """Return True if this is a directory or a link to one; False if it cannot be inspected."""
-        return files.is_directory(self)
+        return os.path.isdir(self)  # noqa: PTH112 - Path.is_dir raises errors of closed folders
 
     def check_reachable(self) -> None:
         """Raise OSError if the bucket of this path cannot be listed."""
 
     def check_readable(self) -> None:
-        """Raise OSError if this file cannot be opened."""
-        files.check_readable(self)
+        """Raise OSError if this file cannot be opened; wait for no writer."""
+        os.close(os.open(self, os.O_RDONLY | os.O_NONBLOCK))
 
     def has_same_bytes(self, other: StoragePath) -> bool:
         """Return True if two files have the same content.
@@ -209,7 +210,8 @@ class StoragePath(os.PathLike[str]):
             OSError: one of them cannot be read.
         """
         with self.as_local() as one, other.as_local() as another:
-            return files.have_same_bytes(one, another)
+            filecmp.clear_cache()  # which compares sizes and times only
+            return filecmp.cmp(one, another, shallow=False)
 
     def info(self) -> FileInfo | None:
         """Return the state of this regular file, or None if there is none; links are not followed.
@@ -253,11 +255,11 @@ class StoragePath(os.PathLike[str]):
         self.parent.create_directory()
         files.write_atomic(self.local, data)
 
-    def copy_from(self, file: Path) -> None:
+    def copy_from(self, file: StoragePath) -> None:
         """Copy a file here, atomically and durably; the directory is created."""
         self.parent.create_directory()
-        with files.replacing(self.local) as unfinished:
-            shutil.copyfile(file, unfinished)
+        with file.as_local() as local, files.replacing(self.local) as unfinished:
+            shutil.copyfile(local, unfinished)
 
     def delete(self, if_unchanged: FileInfo | None = None) -> bool:
         """Delete this file, if it is there.
@@ -301,7 +303,10 @@ class StoragePath(os.PathLike[str]):
 
     def first_free(self) -> StoragePath:
         """Return the first of the numbered paths (`a`, `2~a`, ...) at which nothing is stored."""
-        return StoragePath(files.free_path(self.local))
+        return next(path for path in self._numbered() if not path.is_taken())
+
+    def _numbered(self) -> Iterator[StoragePath]:
+        return (self.parent / name for name in files.numbered_names(self.name))
 
     def move_to_free(self, target: StoragePath, if_unchanged: FileInfo) -> StoragePath | None:
         """Move this file to the first free one of a path's numbered paths.
@@ -317,6 +322,8 @@ class StoragePath(os.PathLike[str]):
         Raises:
             OSError: it cannot be moved, and stays; FileExistsError if the target exists.
         """
+        if isinstance(self, ObjectPath) or isinstance(target, ObjectPath):
+            return self._copy_to_free(target, if_unchanged)
         info, numbered = self.info(), target.local
         if info is None:
             moved = files.find_moved(numbered, if_unchanged)
@@ -324,6 +331,23 @@ class StoragePath(os.PathLike[str]):
         free = files.free_path(numbered)
         is_moved = info == if_unchanged and files.move_file(self.local, free, if_unchanged)
         return StoragePath(free) if is_moved else None
+
+    def _copy_to_free(self, target: StoragePath, if_unchanged: FileInfo) -> StoragePath | None:
+        """Move this file as `move_to_free` does, by copying it and deleting it then."""
+        info = self.info()
+        if info and not info.is_same(if_unchanged):
+            return None
+        for path in target._numbered():
+            copied = path.info()
+            if copied is None:
+                if info is None:
+                    return None
+                path.copy_from(self)
+                break
+            # An interrupted process may have copied it, and perhaps deleted it.
+            if copied.size == if_unchanged.size and (not info or self.has_same_bytes(path)):
+                break
+        return path if not info or self.delete(info) else None
 
 
 class ObjectPath(StoragePath):
@@ -357,10 +381,9 @@ class ObjectPath(StoragePath):
         return self.address
 
     def unsupported_reason(self) -> str | None:
-        bucket, key = objects.split(self.address)
-        if not objects.BUCKET.fullmatch(bucket):
+        if not objects.names_bucket(self.address):
             return "must be s3://bucket or s3://bucket/prefix"
-        return StoragePath(f"/{key}").unsupported_reason()
+        return StoragePath(f"/{objects.split(self.address)[1]}").unsupported_reason()
 
     @property
     def uri(self) -> str:
@@ -372,11 +395,7 @@ class ObjectPath(StoragePath):
 
     def open_tree(self) -> ListDirectory:
         entries = objects.tree(self.address)
-
-        def list_directory(directory: str) -> Entries:
-            return [(name, partial(_identity, state)) for name, state in entries.get(directory, ())]
-
-        return list_directory
+        return lambda directory: entries.get(directory, [])
 
     def walk(self, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, list[str]]]:
         directories = [self.address]
@@ -449,14 +468,19 @@ class ObjectPath(StoragePath):
         """Write this object if there is none; return False if another process wrote it."""
         return objects.create(self.address, data)
 
-    def copy_from(self, file: Path) -> None:
-        objects.write(self.address, file)
+    def copy_from(self, file: StoragePath) -> None:
+        if objects.in_bucket_of(file.address, "") == objects.in_bucket_of(self.address, ""):
+            objects.copy(file.address, self.address)
+        else:
+            with file.as_local() as local:
+                objects.write(self.address, local)
 
     def delete(self, if_unchanged: FileInfo | None = None) -> bool:
         if if_unchanged is None:
             objects.delete(self.address)
-        elif info := self.info():
-            return info.is_same(if_unchanged) and objects.delete_unchanged(self.address, info.tag)
+        elif info := (if_unchanged if if_unchanged.tag else self.info()):
+            is_same = info.is_same(if_unchanged)
+            return is_same and objects.delete_unchanged(self.address, info.tag)
         return True
 
     def complete_deletions(self) -> None:
@@ -466,33 +490,7 @@ class ObjectPath(StoragePath):
         objects.delete_below(self.address)
 
     def move_directory(self, target: StoragePath) -> None:
-        start = len(self.address)
-        moved = [self.address] if self.info() else []
-        moved += [f"{self.address}/{path.below(self)}" for path in self.files_below()]
-        for address in moved:
-            objects.copy(address, f"{target}{address[start:]}")
+        for file in (self, *self.files_below()):
+            with suppress(FileNotFoundError):  # this path itself is rarely an object
+                objects.copy(file.address, f"{target}{file.address.removeprefix(self.address)}")
         self.delete_prefix()
-
-    def first_free(self) -> StoragePath:
-        numbered = (self.parent / name for name in files.numbered_names(self.name))
-        return next(path for path in numbered if not path.is_taken())
-
-    def move_to_free(self, target: StoragePath, if_unchanged: FileInfo) -> StoragePath | None:
-        info = self.info()
-        if info and not info.is_same(if_unchanged):
-            return None
-        for path in (target.parent / name for name in files.numbered_names(target.name)):
-            copied = path.info()
-            if copied is None:
-                if info is None:
-                    return None
-                objects.copy(self.address, path.address)
-                break
-            # An interrupted process may have copied it, and perhaps deleted it.
-            if copied.size == if_unchanged.size and (not info or self.has_same_bytes(path)):
-                break
-        return path if not info or objects.delete_unchanged(self.address, info.tag) else None
-
-
-def _identity(state: FileInfo | EntryType) -> FileInfo | EntryType:
-    return state

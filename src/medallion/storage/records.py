@@ -185,6 +185,7 @@ def _compact(table: StoragePath, written: DeltaTable) -> None:
     is_allowed = locks.is_held_here(Layout(table.parent.parent), "bronze")
     with suppress(Exception):
         if is_allowed and len(written.file_uris()) > _MOST_FILES:
+            locks.check_locks()
             delta_tables.open_for_write(table).optimize.compact()
 
 

@@ -21,11 +21,11 @@ def read_format(layout: Layout) -> int | None:
         UsageError: a newer release wrote it.
         MedallionError: the document is damaged.
     """
-    if not layout.format.is_stored():
-        return 1 if layout.tables() else None
     try:
         document = json.loads(layout.format.read())
         version, release = int(document["format"]), str(document["release"])
+    except FileNotFoundError:
+        return 1 if layout.tables() else None
     except (ValueError, LookupError, TypeError):
         raise MedallionError(
             f"{layout.format} is damaged. Restore it from a backup; its content is "

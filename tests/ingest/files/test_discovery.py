@@ -12,6 +12,7 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
+from medallion.ingest.files.archive import archive_due_files
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.runtime import backfill
 from medallion.state import journal
@@ -20,6 +21,7 @@ from medallion.state.ledger import Ledger, State
 from medallion.storage import delta_tables, files
 from tests.support import checkpoints
 from tests.support.home import Home, set_age
+from tests.support.s3_server import Bucket
 
 HOUR, DAY = 3600, 86400
 
@@ -41,6 +43,30 @@ def test_poll_enqueues_each_file_once(home: Home) -> None:
     entry = home.ledger()["a.json", 1]
     assert (entry.state, entry.why, entry.size) == (State.PENDING, None, 6)
     assert entry.modified_at == file.stat().st_mtime_ns // 1_000_000 * 1000
+
+
+@pytest.mark.parametrize("clean_source", ["archive", "delete", "off"])
+def test_folder_in_another_bucket(home: Home, bucket: Bucket, clean_source: str) -> None:
+    """Its files may have been written by any tool; those of 0 bytes too, but no folder markers."""
+    for key in ("a.json", "day=1/b c.json", "day=1/_SUCCESS", "empty.json"):
+        bucket.write(f"in/{key}", b"" if key == "empty.json" else b"{}\n")
+    (bucket.server.folder / bucket.name / "in/marker").mkdir()
+    home.change(folders=(bucket.url("in"),), clean_source=clean_source)
+    names = [bucket.url(f"in/{key}") for key in ("a.json", "day=1/b c.json", "empty.json")]
+    assert (home.poll(), home.poll()) == (3, 0)
+    assert sorted(home.names()) == names
+    assert {entry.state for entry in home.ledger().values()} == {State.PENDING}
+    home.ingest(*names)
+    source_ledger = home.discovery().ledger
+    archive_due_files(home.config, home.source, source_ledger, 0, home.messages.append)
+    assert home.messages == []
+    kept = ["in/a.json", "in/day=1/b c.json", "in/empty.json"] if clean_source == "off" else []
+    assert bucket.keys("in/") == sorted([*kept, "in/day=1/_SUCCESS"])
+    archive = home.layout.archive("activity").local
+    archived = {str(path.relative_to(archive)) for path in archive.rglob("*.json")}
+    is_archived = clean_source == "archive"
+    assert archived == ({"a.json", "day=1/b c.json", "empty.json"} if is_archived else set())
+    assert home.poll() == 0
 
 
 @pytest.mark.parametrize("age", [DAY, 400 * DAY, 40 * 365 * DAY], ids=["day", "year", "decades"])

@@ -16,8 +16,9 @@ from medallion.storage.layout import Layout
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted, error_reason
 
-# Surrogates stand for bytes that are not UTF-8; a member's name follows `.zip#`.
-_UNSUPPORTED = re.compile(r"[:\r\n\udc80-\udcff]|\.zip#", re.IGNORECASE)
+# Surrogates stand for bytes that are not UTF-8; a member's name follows `.zip#`. In the address of
+# another bucket the first colon is not a part of the path.
+_UNSUPPORTED = re.compile(r"(?<!\As3):|[\r\n\udc80-\udcff]|\.zip#", re.IGNORECASE)
 _UNSUPPORTED_NAME = Reason(
     ReasonCode.UNSUPPORTED_NAME,
     "its path has a colon, a line break, .zip# or bytes that are not UTF-8: rename it, and "
