@@ -14,6 +14,7 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver import writer
 from medallion.runtime.refresh import refresh_table
+from medallion.spark import delta_writes
 from medallion.spark.watch import await_all
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse, start_flows
@@ -134,7 +135,7 @@ def test_interrupted_batches_are_exact(
     lakehouse = after_first.copy(tmp_path / "lakehouse")
     lakehouse.land("orders", "2.json", *SECOND)
     lakehouse.fill("bronze")
-    append = writer.append_rows
+    append = delta_writes.write_once
 
     def append_silver_only(rows: Any, table: StoragePath, options: Any) -> None:
         if table.parent.name == "quarantine":
@@ -142,7 +143,7 @@ def test_interrupted_batches_are_exact(
         append(rows, table, options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "append_rows", append_silver_only)
+        patch.setattr(writer, "write_once", append_silver_only)
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.orders")) == 6

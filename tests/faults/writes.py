@@ -20,8 +20,9 @@ from medallion.storage import objects
 
 _PACKAGE = str(Path(__file__).parents[2] / "src/medallion") + os.sep
 # The callers of these modules describe a write better than the modules do.
-_HELPERS = tuple(
-    f"storage/{name}.py" for name in ("files", "objects", "paths", "delta_tables", "leases")
+_HELPERS = (
+    *(f"storage/{name}.py" for name in ("files", "objects", "paths", "delta_tables", "leases")),
+    "spark/delta_writes.py",
 )
 _FILES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.truncate"}
 _KILL = "kill"
@@ -133,6 +134,8 @@ def _wrap_commits() -> None:
     from deltalake.table import TableMerger, TableOptimizer
     from pyspark.sql.readwriter import DataFrameWriter
 
+    from medallion.spark import delta_writes
+
     for owner, name, operation in (
         (obstore, "put", "put"),
         (obstore, "copy", "copy"),
@@ -144,6 +147,7 @@ def _wrap_commits() -> None:
         (TableMerger, "execute", "merge"),
         (TableOptimizer, "compact", "compact"),
         (DataFrameWriter, "save", "Spark: append or overwrite"),
+        (delta_writes, "_is_committed", "Spark: append or overwrite"),  # called before each write
         (DeltaMergeBuilder, "execute", "Spark: merge"),
     ):
         setattr(owner, name, _watched(getattr(owner, name), operation))

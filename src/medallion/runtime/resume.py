@@ -13,6 +13,7 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.layers.silver.writer import SilverTables, note_replayed
 from medallion.spark import checkpoints, delta_reads
+from medallion.spark.delta_writes import write_once
 from medallion.spark.errors import describe_error
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild, Replay
@@ -127,12 +128,12 @@ def complete_replay(
 
     def write(name: str, table: StoragePath, mode: str) -> None:
         rows = _staged_rows(spark, staged / name, table)
-        rows.write.format("delta").mode(mode).options(**once_only).save(str(table))
+        write_once(rows, table, once_only, mode)
 
     steps = (
         ("note", partial(note_replayed, tables.checkpoint, replay.until)),
-        ("silver", partial(write, SILVER, tables.silver, "append")),
-        ("quarantine", partial(write, QUARANTINE, tables.quarantine, "overwrite")),
+        ("silver", partial(write, SILVER, tables.silver, "Append")),
+        ("quarantine", partial(write, QUARANTINE, tables.quarantine, "Overwrite")),
         ("record", partial(runs.write_once, replay.row, tables.silver, tables.quarantine)),
         ("staged rows", staged.delete_prefix),
     )

@@ -14,10 +14,11 @@ from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver import writer
-from medallion.layers.silver.writer import SilverWriter, append_rows
+from medallion.layers.silver.writer import SilverWriter
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import record_flows
 from medallion.spark import jvm
+from medallion.spark.delta_writes import write_once
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import await_all
 from medallion.storage.paths import StoragePath
@@ -118,10 +119,10 @@ def die_at(
         writes.append((layer, sum(layer == name for name, _ in writes)))
         if writes[-1] == write:
             raise OSError("interrupted")
-        append_rows(rows, table, options)
+        write_once(rows, table, options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "append_rows", append)
+        patched.setattr(writer, "write_once", append)
         with suppress(StreamError):
             lakehouse.fill("silver")
     return writes
@@ -209,10 +210,10 @@ def test_unrecorded_batch_of_an_older_version(
     lakehouse.fill("bronze")
 
     def append(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
-        append_rows(rows, table, {k: v for k, v in options.items() if k != "userMetadata"})
+        write_once(rows, table, {k: v for k, v in options.items() if k != "userMetadata"})
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "append_rows", append)
+        patched.setattr(writer, "write_once", append)
         started = start_flows(lakehouse.pipeline(), "silver")
         await_all((flow.started_run for flow in started), print)
     with pytest.raises(MedallionError, match=r"an older version wrote it\. Rebuild the table"):

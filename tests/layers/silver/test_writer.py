@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import writer
+from medallion.spark import delta_writes
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
@@ -43,7 +44,7 @@ def test_batch_interrupted_between_its_tables_is_completed(
     lakehouse.land("event", "1.json", *GOOD, GOOD[0], *BROKEN)
     lakehouse.fill("bronze")
 
-    append = writer.append_rows
+    append = delta_writes.write_once
 
     def append_silver_only(rows: Any, table: StoragePath, options: Any) -> None:
         if table.parent.name == "quarantine":
@@ -51,7 +52,7 @@ def test_batch_interrupted_between_its_tables_is_completed(
         append(rows, table, options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "append_rows", append_silver_only)
+        patch.setattr(writer, "write_once", append_silver_only)
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert tables(lakehouse) == (TIMES, [])

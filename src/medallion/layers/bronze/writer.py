@@ -17,6 +17,7 @@ from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, SourceScan, stale_ledger_error
 from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
+from medallion.spark.delta_writes import write_once
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED, SOURCE_FILE, SOURCE_POSITION
@@ -197,7 +198,7 @@ class BronzeWriter:
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
         options = {**checkpoints.once_only(self._query(), number), "mergeSchema": "true"}
-        parsed.write.format("delta").mode("append").options(**options).save(str(self._table))
+        write_once(parsed, self._table, options)
         self.lines[number] = int(read.get["rows"])
         if count := read.get.get("headers"):
             file, line = read.get["first"]

@@ -22,6 +22,7 @@ from medallion.layers.gold.definition import gold_changes, gold_definition
 from medallion.layers.gold.transform import gold_rows, is_joinable
 from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
+from medallion.spark.delta_writes import write_once
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.layout import layer_of
@@ -149,9 +150,9 @@ class Gold(Flow):
         rows = {name: delta_reads.read_table(spark, path) for name, path in paths}
         result = gold_rows(spark, self.config, self.table, rows)
         once_only = checkpoints.once_only(checkpoints.query_id(self.checkpoint), batch_id)
-        writer = result.write.format("delta").mode("overwrite").options(**once_only)
         # The definition may have changed if all is recomputed.
-        writer.option("overwriteSchema", "true").save(str(self.target_paths[0]))
+        options = once_only | {"overwriteSchema": "true"}
+        write_once(result, self.target_paths[0], options, "Overwrite")
 
     def interrupted_rows(self) -> Sequence[DataFrame]:
         """Return the rows that the interrupted batch read.

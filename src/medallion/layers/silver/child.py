@@ -25,9 +25,10 @@ from medallion.layers.definition import (
 )
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import conversions, keys, rules, transform
-from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
+from medallion.layers.silver.writer import MERGE_SCHEMA
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints, delta_reads
+from medallion.spark.delta_writes import write_once
 from medallion.spark.query import AVAILABLE_NOW, RunningQuery, Sink, trigger_options
 from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
@@ -123,9 +124,9 @@ class Child(Flow):
             counts = rows.agg(*columns).collect()[0].asDict()
             if delta_log.committed_version(silver, application, batch_id) is None:
                 good = transform.silver_rows(rows.where(~F.col(transform.DUPLICATE)), self._columns)
-                append_rows(good, silver, once_only | {"userMetadata": json.dumps(counts)})
+                write_once(good, silver, once_only | {"userMetadata": json.dumps(counts)})
             if counts["broken"]:
-                append_rows(transform.quarantine_rows(rows), quarantine, once_only | MERGE_SCHEMA)
+                write_once(transform.quarantine_rows(rows), quarantine, once_only | MERGE_SCHEMA)
         finally:
             rows.unpersist()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import LATE_RULE, bind_rules
 from medallion.spark import checkpoints, delta_reads, jvm
+from medallion.spark.delta_writes import write_once
 from medallion.spark.plans import is_comparable
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
@@ -192,16 +193,16 @@ class SilverWriter:
             # In the same job: a separate one would run the batch through the state a second time.
             observation = Observation()
             good = transform.silver_rows(new.observe(observation, *metrics), columns)
-            append_rows(good, tables.silver, once_only | {"userMetadata": json.dumps(counts)})
+            write_once(good, tables.silver, once_only | {"userMetadata": json.dumps(counts)})
             numbers = observation.get
         else:  # a batch that is written is computed nevertheless, for its state
             numbers = new.agg(*metrics).collect()[0].asDict()
             if numbers["good"] and written is None:
-                append_rows(transform.silver_rows(new, columns), tables.silver, once_only)
+                write_once(transform.silver_rows(new, columns), tables.silver, once_only)
         if numbers["broken"]:
             if transform.BRONZE not in rows.columns:  # they are read from bronze again
                 new = self._apply_rules(tables.batch_rows(rows.sparkSession, batch_id))
-            append_rows(transform.quarantine_rows(new), tables.quarantine, once_only | MERGE_SCHEMA)
+            write_once(transform.quarantine_rows(new), tables.quarantine, once_only | MERGE_SCHEMA)
         return int(numbers["unmatched"])
 
     def _mark_dropped(self, batch: DataFrame, batch_id: int) -> DataFrame:
@@ -370,8 +371,3 @@ def note_replayed(checkpoint: StoragePath, until: int) -> None:
 def replayed_until(checkpoint: StoragePath) -> int:
     """Return the last event time of replayed rows, in milliseconds since 1970; 0 if none."""
     return int((checkpoints.read_document(checkpoint, _REPLAYED) or {"until": 0})["until"])
-
-
-def append_rows(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
-    """Append rows to a Delta table in one commit, with options of Delta's writer."""
-    rows.write.format("delta").mode("append").options(**options).save(str(table))
