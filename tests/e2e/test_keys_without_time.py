@@ -137,10 +137,10 @@ def test_interrupted_batches_are_exact(
     lakehouse.fill("bronze")
     append = delta_writes.write_once
 
-    def append_silver_only(rows: Any, table: StoragePath, options: Any) -> None:
+    def append_silver_only(rows: Any, table: StoragePath, options: Any, **more: Any) -> None:
         if table.parent.name == "quarantine":
             raise MedallionError("interrupted")
-        append(rows, table, options)
+        append(rows, table, options, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(writer, "write_once", append_silver_only)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.spark import checkpoints, delta_writes
@@ -55,13 +55,16 @@ def test_commits_as_spark_does(spark: SparkSession, table: StoragePath, tmp_path
     delta_tables.create_table(other, COLUMNS, {})
     rows = spark.range(3).withColumn("more", F.lit("x"))
     options = checkpoints.once_only("a query", 7)
-    options |= {"mergeSchema": "true", "userMetadata": '{"read": 3}'}
-    write_once(rows, table, options)
+    options["mergeSchema"] = "true"
+    observation = Observation()
+    observed = rows.observe(observation, F.count("*").alias("rows"))
+    write_once(observed, table, options, counts=lambda: {"read": 7, **observation.get})
+    options["userMetadata"] = '{"read": 7, "rows": 3}'
     rows.write.format("delta").mode("append").options(**options).save(str(other))
     ours, sparks = commit(table, 1), commit(other, 1)
     assert sparks["info"]["operationParameters"].pop("canMergeSchema") is True
     assert ours == sparks
-    assert ours["info"]["userMetadata"] == '{"read": 3}'
+    assert ours["info"]["userMetadata"] == '{"read": 7, "rows": 3}'
     assert ours["txn"] == ("a query", 7)
 
 

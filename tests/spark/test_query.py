@@ -27,6 +27,9 @@ from medallion.storage.paths import StoragePath
 JAVA_ERROR = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
 
 
+SINK = Sink(lambda *_: None)
+
+
 def test_triggers() -> None:
     assert trigger_options("available-now") == {"availableNow": True}
     assert trigger_options("4 seconds") == {"processingTime": "4 seconds"}
@@ -68,7 +71,7 @@ class Query:
 
 def test_progress_records_are_collected_once() -> None:
     query = Query()
-    run = RunningQuery("silver.event", cast(Any, query), StoragePath(Path("none")), 4)
+    run = RunningQuery("silver.event", cast(Any, query), StoragePath(Path("none")), 4, SINK)
     expected: list[int] = []
     run.on_batch = lambda batch: expected.append(batch.id)
     run.collect()
@@ -85,7 +88,7 @@ def test_progress_records_are_collected_once() -> None:
 def test_run_has_no_negative_duration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = RunningQuery("silver.event", cast(Any, Query()), StoragePath(Path("none")), 4)
+    run = RunningQuery("silver.event", cast(Any, Query()), StoragePath(Path("none")), 4, SINK)
     monkeypatch.setattr(time, "time", lambda: 7.0)
     monkeypatch.setattr(time, "time_ns", lambda: 7_000_000_000)
     assert 0 <= run.seconds < 60
@@ -199,7 +202,7 @@ def test_dead_thread_ends_the_run() -> None:
         stop=lambda: calls.append("stopped"),
         _jsq=SimpleNamespace(streamingQuery=lambda: execution),
     )
-    run = RunningQuery("silver.event", dead_query, StoragePath(Path("none")), 4)
+    run = RunningQuery("silver.event", dead_query, StoragePath(Path("none")), 4, SINK)
     assert not run.is_active
     with pytest.raises(StreamError, match=r"silver\.event: its thread in Spark has died"):
         await_all([run], print)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import duckdb
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from medallion.storage import delta_log
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
+
+FIELD = {"name": "n", "type": "long", "nullable": True, "metadata": {}}
 
 
 def append(table: Path, rows: int, transaction: int | None = None) -> None:
@@ -60,8 +63,36 @@ def test_first_readable_version(table: Path) -> None:
     assert delta_log.first_readable_version(StoragePath(table / "none")) == 0
 
 
-def test_rows_by_transaction(table: Path) -> None:
-    assert delta_log.rows_by_transaction(StoragePath(table), "query", 0) == {7: 20, 8: 4000}
-    assert delta_log.rows_by_transaction(StoragePath(table), "query", 8) == {8: 4000}
-    assert delta_log.rows_by_transaction(StoragePath(table), "other", 0) == {}
-    assert delta_log.rows_by_transaction(StoragePath(table / "none"), "query", 0) == {}
+def test_transactions(table: Path) -> None:
+    def found(first: int, *applications: str) -> list[tuple[int, int]]:
+        commits = delta_log.transactions(StoragePath(table), first, *applications)
+        return [(each.number, each.rows) for each in commits]
+
+    assert found(0, "query") == found(0) == [(8, 4000), (7, 20)]
+    assert found(8, "query") == [(8, 4000)]
+    assert found(0, "other") == []
+    assert list(delta_log.transactions(StoragePath(table / "none"))) == []
+
+
+def test_first_checksum(tmp_path: Path) -> None:
+    """The table is empty, and its columns are exactly those of its log."""
+    table = StoragePath(tmp_path / "t")
+    columns = json.dumps({"type": "struct", "fields": [FIELD]})
+    for interval in ("7", "8"):
+        delta_tables.create_table(table, columns, {"delta.checkpointInterval": interval})
+        lines = delta_log.commit_file(table, 0).read().decode().splitlines()
+        created = {name: each for line in lines for name, each in json.loads(line).items()}
+        assert created["metaData"]["configuration"] == {"delta.checkpointInterval": interval}
+        assert json.loads(delta_log.first_checksum(table).read()) == {
+            "numMetadata": 1,
+            "numProtocol": 1,
+            "numFiles": 0,
+            "tableSizeBytes": 0,
+            "setTransactions": [],
+            "domainMetadata": [],
+            "allFiles": [],
+            "metadata": created["metaData"],
+            "protocol": created["protocol"],
+        }
+        assert delta_tables.table_version(table) == 0
+        delta_log.commit_file(table, 0).local.unlink()  # as after a power failure

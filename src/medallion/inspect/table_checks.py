@@ -37,15 +37,8 @@ from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE
 from medallion.layers.silver.scd import table_rows, tie_message
-from medallion.spark import checkpoints, delta_reads, signals
+from medallion.spark import checkpoints, delta_reads, plans, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
-from medallion.spark.plans import (
-    analyzed_plan,
-    is_comparable,
-    node_type,
-    plan_expressions,
-    plan_nodes,
-)
 from medallion.spark.session import session_of_command
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
@@ -344,7 +337,7 @@ def _are_near(name: str) -> Column:
 
 def _comparable(field: StructField) -> Column:
     """Return a column with strings in place of maps and variants, which cannot be compared."""
-    if is_comparable(field.dataType):
+    if plans.is_comparable(field.dataType):
         return F.col(quote_identifier(field.name))
     return F.to_json(F.struct(field.name), EXACT_FORMATS)
 
@@ -359,19 +352,21 @@ def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:
         for name, type_ in recomputed.dtypes
         if type_ not in _FLOAT_TYPES and any(float_ in type_ for float_ in _FLOAT_TYPES)
     }
-    plan = analyzed_plan(recomputed)
+    plan = plans.analyzed_plan(recomputed)
     if isinstance(table.definition, Aggregate):
-        for alias in (node for node in plan_expressions(plan) if node_type(node) == "Alias"):
-            if functions := _order_dependent(plan_nodes(alias)):
+        for alias in (
+            node for node in plans.plan_expressions(plan) if plans.node_type(node) == "Alias"
+        ):
+            if functions := _order_dependent(plans.plan_nodes(alias)):
                 skipped[alias.name()] = functions
-    elif functions := _order_dependent(plan_expressions(plan)):
+    elif functions := _order_dependent(plans.plan_expressions(plan)):
         skipped = dict.fromkeys(recomputed.columns, functions)
     return skipped
 
 
 def _order_dependent(expressions: Iterable[Any]) -> str:
     """Return the names of the order-dependent aggregates among expressions, in one string."""
-    dependent = (each for each in expressions if _ORDER_DEPENDENT.fullmatch(node_type(each)))
+    dependent = (each for each in expressions if _ORDER_DEPENDENT.fullmatch(plans.node_type(each)))
     return ", ".join(sorted({each.prettyName() for each in dependent}))
 
 

@@ -13,13 +13,7 @@ from medallion.config.queries import Query
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.evolution import only_adds_fields
 from medallion.ingest.source import NO_SCAN
-from medallion.layers import recovery
-from medallion.layers.definition import (
-    DefinitionPart,
-    changes_between,
-    failing_part_reason,
-    refuse_changed,
-)
+from medallion.layers import definition, recovery
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.plans import inner_types, type_ddl
 from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
@@ -108,7 +102,7 @@ class Flow(ABC):
         return {"rows_in": sum(batch.rows for batch in self.started_run.batches.values())}
 
     def start_query(
-        self, writer: DataStreamWriter, trigger: Mapping[str, Any], sink: Sink | StoragePath
+        self, writer: DataStreamWriter, trigger: Mapping[str, Any], sink: Sink
     ) -> RunningQuery:
         """Start the query, and set `run`; the arguments are those of `spark.query.start_query`."""
         self.run = start_query(writer, self.name, self.checkpoint, trigger, sink)
@@ -158,7 +152,7 @@ class Flow(ABC):
         """Return rows of the tables that it reads, with those of the interrupted batch."""
         return self.upstream_rows()
 
-    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterable[DefinitionPart]:
+    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterable[definition.DefinitionPart]:
         """Return the parts of its SQL, each by itself, to find one that is invalid or fails.
 
         Args:
@@ -171,7 +165,7 @@ class Flow(ABC):
         """Return the message for the part that fails at a row of the interrupted batch, if any."""
         try:
             rows = self.interrupted_rows()
-            return failing_part_reason(rows, self.sql_parts(rows))
+            return definition.failing_part_reason(rows, self.sql_parts(rows))
         except Exception:  # the query's own failure is reported in any case
             return None
 
@@ -219,5 +213,5 @@ class Flow(ABC):
         in_table, in_query = (
             {f"column {name}": type_ for name, type_ in each.dtypes} for each in (self.rows(), rows)
         )
-        changes = changes_between({**then, **in_table}, {**now, **in_query})
-        refuse_changed(self.config, self.name, changes)
+        changes = definition.changes_between({**then, **in_table}, {**now, **in_query})
+        definition.refuse_changed(self.config, self.name, changes)

@@ -11,12 +11,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import layers_in_use
 from medallion.config.values import matches_pattern
 from medallion.errors import MedallionError, UsageError
-from medallion.ingest.files.listing import (
-    canonical_path,
-    count_unmatched_files,
-    is_ignored,
-    list_files,
-)
+from medallion.ingest.files import listing
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
@@ -87,10 +82,10 @@ def run_backfill(
         advice = f"add it to the folders of {name}, or copy its files to a disk"
         raise UsageError(f"{path}: neither the root nor any folder is on S3: {advice}.")
     path = _normalized_path(config, source, StoragePath(path))
-    if unmatched := count_unmatched_files(path, source.pattern):
+    if unmatched := listing.count_unmatched_files(path, source.pattern):
         names = f"{counted(unmatched, 'file')} left out, whose names do not match {source.pattern}"
         report(f"{path}: {names}")
-    listed = list_files(config.layout, source, [path])
+    listed = listing.list_files(config.layout, source, [path])
     paths = {*listed}
     before = _newest_entries(config, source)
     request = request_backfill(config, source.name, path)
@@ -133,7 +128,7 @@ def _normalized_path(config: Config, source: SourceConfig, path: StoragePath) ->
     path = path.normalized()
     if not path.is_stored():
         raise UsageError(f"{path}: no such file or folder.")
-    path = canonical_path(config.layout, source, path)
+    path = listing.canonical_path(config.layout, source, path)
     layout, archived = config.layout, config.layout.archive(source.name)
     if layout.is_table_path(path):
         raise UsageError(f"{path}: this folder belongs to the lakehouse's own tables.")
@@ -143,7 +138,7 @@ def _normalized_path(config: Config, source: SourceConfig, path: StoragePath) ->
     if path.below(archived) is not None:
         raise UsageError(f"{path}: the rows of archived files are in bronze already.")
     is_file = not path.is_directory()
-    if is_file and is_ignored(path.name, source.ignore):
+    if is_file and listing.is_ignored(path.name, source.ignore):
         raise UsageError(f"{path}: files of this name are ignored ({source.name}.ignore).")
     if is_file and not matches_pattern(path.name, source.pattern):
         raise UsageError(

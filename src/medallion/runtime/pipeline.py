@@ -209,7 +209,7 @@ class Pipeline:
         unrecorded = recorder.record_flows(self.runs, started)
         failures += [(flow, unrecorded[flow.name]) for flow in started if flow.name in unrecorded]
         # Their interrupted batches are complete, and the current rules apply to the others.
-        restarted = [flow for flow in started if flow.started_run.has_other_batches]
+        restarted = [flow for flow in started if flow.started_run.sink.is_complete]
         again = [self.flow(flow.name) for flow in restarted if flow.name not in unrecorded]
         return failures + (self._run_level(again) if again else [])
 

@@ -10,14 +10,7 @@ from medallion.layers.flow import Flow
 from medallion.runtime import maintenance, refresh
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import Notices, StreamRecorder
-from medallion.spark import jvm, query, signals
-from medallion.spark.errors import (
-    RESTART_NOTES,
-    FailureCode,
-    StreamError,
-    as_medallion_error,
-    describe_error,
-)
+from medallion.spark import errors, jvm, query, signals
 from medallion.spark.query import RunningQuery
 from medallion.spark.watch import stop_after_batches
 from medallion.storage import delta_tables
@@ -59,7 +52,7 @@ def run_stream(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         finally:
             stream.stop()
     if stream.failures:
-        raise StreamError("; ".join(stream.failures.values()))
+        raise errors.StreamError("; ".join(stream.failures.values()))
     pipeline.report("stopped: the next run resumes from here")
 
 
@@ -142,7 +135,7 @@ class Stream:
         try:
             done = maintenance.maintain(config, runs, self.layers, is_streaming=True)
         except Exception as error:
-            reason = describe_error(error)
+            reason = errors.describe_error(error)
             self.notices.report("maintain", f"the tables are not maintained: {reason}")
         else:
             self.notices.clear("maintain")
@@ -171,7 +164,7 @@ class SupervisedQuery:
         self._next_start = self._next_poll = -inf
         self._started_at = time.monotonic()
         self._is_end_handled = False  # it stopped by itself, which is recorded and reported
-        self._last_code: FailureCode | None = None  # of its last stop
+        self._last_code: errors.FailureCode | None = None  # of its last stop
 
     @property
     def is_active(self) -> bool:
@@ -194,7 +187,7 @@ class SupervisedQuery:
             self._notices.report(self.name, f"{error} It is retried.")
             return None
         except Exception as error:
-            failure = as_medallion_error(error, f"{self.name} cannot be started")
+            failure = errors.as_medallion_error(error, f"{self.name} cannot be started")
             reason = str(failure).removeprefix(f"{self.name}: ")
             if self._report_failure(f"cannot start: {reason}"):
                 self._recorder.record_failed_start(self.name, failure)
@@ -243,16 +236,16 @@ class SupervisedQuery:
     def _handle_end(self, run: RunningQuery) -> None:
         """Record a query that stopped by itself, and restart it."""
         failure = run.failure()
-        code = failure.code if failure else FailureCode.RULES_CHANGED
+        code = failure.code if failure else errors.FailureCode.RULES_CHANGED
         self._is_end_handled = True
         run.end()
         # The same code twice without a batch in between is a failure.
         is_repeated = code == self._last_code and not run.has_done_batch
-        run.needs_restart, self._last_code = code in RESTART_NOTES and not is_repeated, code
+        run.needs_restart, self._last_code = code in errors.RESTART_NOTES and not is_repeated, code
         is_recorded = self._recorder.record([self.flow])
         if run.needs_restart and is_recorded:
             self._clear_failure()
-            self._pipeline.report(f"  {self.name} {RESTART_NOTES[code]}")
+            self._pipeline.report(f"  {self.name} {errors.RESTART_NOTES[code]}")
         else:
             reason = failure or self._recorder.unrecorded.get(self.name, "it has ended")
             self._report_failure(f"stopped: {reason}")
@@ -274,7 +267,7 @@ class SupervisedQuery:
         failure = run.failure() if run else None
         if run and not failure:
             self._check_recovery(run)
-        elif failure and failure.code not in RESTART_NOTES:
+        elif failure and failure.code not in errors.RESTART_NOTES:
             self.failure = self.failure or f"{self.name}: {failure}"
 
     def _clear_failure(self) -> None:
@@ -300,7 +293,7 @@ class SupervisedQuery:
         try:
             has_polled = self.flow.poll()
         except Exception as error:  # the other queries are polled
-            reason = describe_error(error).removeprefix(f"{self.name}: ")
+            reason = errors.describe_error(error).removeprefix(f"{self.name}: ")
             self._notices.report(topic, f"{self.name}: {reason}; polling is retried")
         else:
             self._notices.clear(topic)

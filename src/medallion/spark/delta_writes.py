@@ -1,6 +1,7 @@
 """Commits of Delta tables that are made once, however often their batch runs."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -11,8 +12,12 @@ _DELTA = "org.apache.spark.sql.delta"
 
 
 def write_once(
-    rows: DataFrame, table: StoragePath, options: Mapping[str, str], mode: str = "Append"
-) -> None:
+    rows: DataFrame,
+    table: StoragePath,
+    options: Mapping[str, str],
+    mode: str = "Append",
+    counts: Callable[[], Mapping[str, Any]] | None = None,
+) -> bool:
     """Write rows to a table in one commit, unless it has the transaction of the commit.
 
     `DataFrame.write` does the same, but looks for the transaction in the complete state of the
@@ -23,6 +28,11 @@ def write_once(
         table: the table, which exists.
         options: options of Delta's writer, with those of `checkpoints.once_only`.
         mode: Append or Overwrite.
+        counts: returns counts of the rows for the commit's `userMetadata`. It is called after they
+            are written, and before the commit.
+
+    Returns:
+        False if the table has the transaction: nothing was computed.
     """
     jvm: Any = rows.sparkSession._jvm
     session = rows.sparkSession._jsparkSession
@@ -33,20 +43,20 @@ def write_once(
     log = java(f"{_DELTA}.DeltaLog").forTable(session, str(table))
     transaction = log.startTransaction()
     if _is_committed(transaction, options["txnAppId"], int(options["txnVersion"])):
-        return
-    none, columns = java("scala.Option").empty(), jvm.PythonUtils.toSeq([])
-    as_map, save_mode = jvm.PythonUtils.toScalaMap, java("org.apache.spark.sql.SaveMode")
-    save_mode, conf = save_mode.valueOf(mode), session.sessionState().conf()
-    settings = java(f"{_DELTA}.DeltaOptions")(as_map({**options}), conf)
+        return False
+    option, save_mode = java("scala.Option"), java("org.apache.spark.sql.SaveMode").valueOf(mode)
+    none, columns, settings = option.empty(), jvm.PythonUtils.toSeq([]), jvm.PythonUtils.toScalaMap
+    own = java(f"{_DELTA}.DeltaOptions")(settings({**options}), session.sessionState().conf())
     write = java(f"{_DELTA}.commands.WriteIntoDelta")(
-        log, save_mode, settings, columns, as_map({}), rows._jdf, none, none, False
+        log, save_mode, own, columns, settings({}), rows._jdf, none, none, False
     )
     commit = write.writeAndReturnCommitData(transaction, session, none, False)
-    partitioned_by, metadata = java("scala.Option").apply(columns), settings.userMetadata()
+    metadata = option.apply(json.dumps(counts())) if counts else none
     operation = java(f"{_DELTA}.DeltaOperations$Write")(
-        save_mode, partitioned_by, none, metadata, none, none, none, none, none
+        save_mode, option.apply(columns), none, metadata, none, none, none, none, none
     )
     transaction.commitIfNeeded(commit.actions(), operation, commit.stringTags())
+    return True
 
 
 def _is_committed(transaction: Any, application: str, number: int) -> bool:

@@ -156,7 +156,7 @@ class RunningQuery:
     query: StreamingQuery
     checkpoint: StoragePath
     last_batch: int
-    sink: Sink | None = None
+    sink: Sink
     started_at: int = field(default_factory=clock.now_micros)
     ended: float | None = None
     batches: dict[int, BatchProgress] = field(default_factory=dict)
@@ -204,8 +204,7 @@ class RunningQuery:
         if self._is_stopped:
             return
         self._own_failure = self.failure()
-        if self.sink:
-            self.sink.stopping.set()
+        self.sink.stopping.set()
         if self.has_dead_thread:
             jvm.release_query(self.query)
         elif not jvm.stop_within(self.query, _STOP_SECONDS):
@@ -250,14 +249,9 @@ class RunningQuery:
         """Return the watermark of the last batch, in microseconds since 1970."""
         return parse_timestamp(self.batches[max(self.batches)].watermark) if self.batches else None
 
-    @property
-    def has_other_batches(self) -> bool:
-        """Return whether it ended before a batch that it must not write: see `Sink`."""
-        return self.sink is not None and self.sink.is_complete
-
     def failure(self) -> Failure | None:
         """Return what stopped the query; None if it runs, ended well, or only has to restart."""
-        if self.needs_restart or self.has_other_batches:
+        if self.needs_restart or self.sink.is_complete:
             return None
         if self._is_stopped:
             return self._own_failure
@@ -275,7 +269,7 @@ class RunningQuery:
         return None if failure is None else str(failure)
 
     def _explained(self, exception: Exception) -> Failure:
-        if self.sink and self.sink.failure:
+        if self.sink.failure:
             cause = self.sink.error or self.sink.failure
             failure = errors.classify(cause, str(self.sink.failure))
         else:
@@ -292,20 +286,18 @@ def start_query(
     name: str,
     checkpoint: StoragePath,
     trigger: Mapping[str, Any],
-    sink: Sink | StoragePath,
+    sink: Sink,
 ) -> RunningQuery:
-    """Start a query whose batches are written by a function, or by Spark to a Delta table.
+    """Start a query whose batches are written by a function.
 
     Args:
         writer: the rows to write.
         checkpoint: its checkpoint.
         trigger: its trigger, as `trigger_options` returns it.
-        sink: the function, or the path of the table.
+        sink: the function.
     """
     before = checkpoints.last_committed(checkpoint)
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**trigger)
-    if isinstance(sink, StoragePath):
-        return RunningQuery(name, writer.format("delta").start(str(sink)), checkpoint, before)
     return RunningQuery(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 
 

@@ -60,19 +60,6 @@ def committed_version(
     return None
 
 
-def rows_by_transaction(table: StoragePath, application: str | None, first: int) -> dict[int, int]:
-    """Return the number of added rows by transaction.
-
-    Args:
-        application: only transactions of this application; None for all.
-        first: the lowest transaction to return.
-    """
-    rows = dict[int, int]()
-    for each in transactions(table, first, *filter(None, [application])):
-        rows.setdefault(each.number, each.rows)  # only the newest commit of a number counts
-    return rows
-
-
 def transactions(table: StoragePath, first: int = 0, *applications: str) -> Iterator[Transaction]:
     """Yield transactions, newest first, as far as the log reaches.
 
@@ -184,6 +171,27 @@ def has_more_changes(table: StoragePath, version: int, files: int) -> bool:
         return files < len(_changed_files(_read_actions(table, version)))
     except FileNotFoundError:
         return True
+
+
+def first_checksum(table: StoragePath) -> StoragePath:
+    """Return the path of the checksum of a table's first version."""
+    return table / "_delta_log" / f"{0:020}.crc"
+
+
+def write_first_checksum(table: StoragePath) -> None:
+    """Write the checksum of a table's first version, which delta-rs committed without rows.
+
+    Without it, Spark reads the log in a job for the table's columns, and in two for its first
+    commit. Errors are ignored: Delta's protocol does not require checksums.
+    """
+    names = {"metaData": "metadata", "protocol": "protocol"}
+    checksum: dict[str, Any] = {"numMetadata": 1, "numProtocol": 1}
+    checksum |= dict.fromkeys(("numFiles", "tableSizeBytes"), 0)
+    checksum |= {name: [] for name in ("setTransactions", "domainMetadata", "allFiles")}
+    with suppress(OSError):
+        actions = (each for action in _read_actions(table, 0) for each in action.items())
+        checksum |= {names[name]: value for name, value in actions if name in names}
+        first_checksum(table).write_atomic(json.dumps(checksum))
 
 
 def remove_older_commits(table: StoragePath, version: int) -> None:

@@ -42,9 +42,11 @@ def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, 
         field["nullable"] = True  # Spark declares a count as not null
     schema = Schema.from_json(json.dumps(fields))
     options = table.delta_options
+    delta_log.first_checksum(table).delete()  # of a commit that was lost: delta-rs would fail
     DeltaTable.create(
         str(table), schema, "ignore", configuration={**properties}, storage_options=options
     )
+    delta_log.write_first_checksum(table)
     objects.forget(str(table))
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -114,12 +114,12 @@ def die_at(
     """Run silver, which dies before one of its writes: a layer, and how often it was written."""
     writes = list[tuple[str, int]]()
 
-    def append(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
+    def append(rows: DataFrame, table: StoragePath, *options: Any, **more: Any) -> None:
         layer = table.parent.name
         writes.append((layer, sum(layer == name for name, _ in writes)))
         if writes[-1] == write:
             raise OSError("interrupted")
-        write_once(rows, table, options)
+        write_once(rows, table, *options, **more)
 
     with monkeypatch.context() as patched:
         patched.setattr(writer, "write_once", append)
@@ -209,8 +209,8 @@ def test_unrecorded_batch_of_an_older_version(
     lakehouse.land("event", "2.json", *LATE)
     lakehouse.fill("bronze")
 
-    def append(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
-        write_once(rows, table, {k: v for k, v in options.items() if k != "userMetadata"})
+    def append(rows: DataFrame, table: StoragePath, *options: Any, **_: Any) -> None:
+        write_once(rows, table, *options)
 
     with monkeypatch.context() as patched:
         patched.setattr(writer, "write_once", append)

@@ -148,8 +148,8 @@ def test_interrupted_batch_keeps_its_lookup_table(
     lakehouse.fill("silver")
     balance = run_audit(lakehouse.config).balances["activity"]
     assert (balance.is_balanced, balance.duplicate_rows) == (True, 1)
-    # The interrupted runs completed no batch; the unrecorded one lost its count.
-    assert unmatched(lakehouse) == [0, 0, None]
+    # The interrupted runs completed no batch; the commit of the unrecorded one has its count.
+    assert unmatched(lakehouse) == [0, 0, 1]
 
 
 def test_late_rows_are_joined(filled_silver: Lakehouse, tmp_path: Path) -> None:
@@ -202,10 +202,12 @@ def test_late_rows_interrupted_at_each_table(
     lakehouse.land("activity", "2.json", *SECOND)
     lakehouse.fill("bronze")
 
-    def append(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
+    def append(
+        rows: DataFrame, table: StoragePath, options: Mapping[str, str], **more: Any
+    ) -> None:
         if table.parent.name == layer and options["txnAppId"].endswith("-late"):
             raise OSError("interrupted")
-        _append(rows, table, options)
+        _append(rows, table, options, **more)
 
     with monkeypatch.context() as patched:
         patched.setattr(writer, "write_once", append)
@@ -342,11 +344,13 @@ def unmatched(lakehouse: Lakehouse) -> list[int | None]:
 _append = delta_writes.write_once
 
 
-def append_silver_only(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
+def append_silver_only(
+    rows: DataFrame, table: Path, options: Mapping[str, str], **more: Any
+) -> None:
     """Run `writer.write_once`, but fail before its second table."""
     if table.parent.name == "quarantine":
         raise OSError("interrupted")
-    _append(rows, StoragePath(table), options)
+    _append(rows, StoragePath(table), options, **more)
 
 
 TYPES = {"number": "long", "maker": "string", "released": "date", "price": "double"}

@@ -6,13 +6,7 @@ from dataclasses import replace
 
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
-from medallion.ingest.files.content import (
-    READ_ERRORS,
-    ZIP,
-    ContentError,
-    not_text_reason,
-    open_members,
-)
+from medallion.ingest.files import content
 from medallion.ingest.files.decode import first_records, has_documents
 from medallion.ingest.files.lines import BOM
 from medallion.ingest.schema import registry
@@ -58,13 +52,13 @@ def misread_reason(
         return None
     encoding = source.options.encoding
     try:
-        is_archive = path.name.lower().endswith(ZIP)  # its directory is at the end
+        is_archive = path.name.lower().endswith(content.ZIP)  # its directory is at the end
         with path.as_local(None if is_archive else 2 * _BYTES) as local:
-            if is_csv and not_text_reason(local, encoding):
+            if is_csv and content.not_text_reason(local, encoding):
                 return None
-            with next(open_members(local))[1] as file:
+            with next(content.open_members(local))[1] as file:
                 data = file.read(_BYTES)
-    except (*READ_ERRORS, ContentError, StopIteration):
+    except (*content.READ_ERRORS, content.ContentError, StopIteration):
         return None
     text, is_complete = data.decode(encoding, "replace").lstrip(BOM), len(data) < _BYTES
     if is_lines:

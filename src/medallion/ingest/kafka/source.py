@@ -156,7 +156,8 @@ class KafkaSource(SourceContext):
     def count_rows(self, number: int) -> int:
         """Return the rows that bronze has of a batch: its messages may be gone."""
         table = self.config.layout.table(self.name)
-        return delta_log.rows_by_transaction(table, None, number).get(number, 0)
+        commits = delta_log.transactions(table, number)
+        return next((each.rows for each in commits if each.number == number), 0)
 
     def end_offsets(self, number: int) -> dict[PartitionKey, int]:
         """Return each partition's offset after a batch by the checkpoint; empty if unknown."""

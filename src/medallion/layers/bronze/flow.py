@@ -16,13 +16,14 @@ from medallion.ingest.source import Source
 from medallion.layers import recovery
 from medallion.layers.bronze.named_fields import NamedFields
 from medallion.layers.bronze.rewrite import rewrite_rows
-from medallion.layers.bronze.writer import BronzeWriter
+from medallion.layers.bronze.writer import ROWS_READ, BronzeWriter
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import RescuedValues
 from medallion.quality.rules import load_rules
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.delta_log import Transaction
 from medallion.storage.table_specs import SOURCE_FILE
 from medallion.storage.text import Reporter, counted
 
@@ -140,11 +141,14 @@ class Bronze(Flow):
 
     def batch_metrics(self, batches: range) -> dict[str, Any]:
         """Return the rows that the batches ingested, and their rescued values."""
-        counts = self._confirmed_lines(batches.start)
-        # The counts of an interrupted process are lost.
-        uncounted = [batch for batch in batches if batch not in counts]
-        lines = sum(counts[batch] for batch in batches if batch in counts)
-        if uncounted:
+        # On a cluster, Spark counts a row twice if it computes it twice.
+        rows = {
+            each.number: each.rows
+            for each in self._commits(batches)
+            if each.rows == each.user_metadata.get(ROWS_READ)
+        }
+        lines = sum(rows.values())
+        if uncounted := [batch for batch in batches if batch not in rows]:
             lines += sum(map(self._open_source(self.schema()).count_rows, uncounted))
         names = self._writer.schema.names if self._writer else {}
         conditions = [rule.broken for rule in load_rules(self.config.conf_dir, self.name)]
@@ -153,22 +157,11 @@ class Bronze(Flow):
             self.say(f"  {report}")
         return {"rows_in": lines, **rescued.summary.record()}
 
-    def _confirmed_lines(self, first: int) -> Mapping[int, int]:
-        """Return the lines that Spark counted in each batch from `first` on.
-
-        A batch is omitted if the table's log has another count: on a cluster, Spark counts a row
-        twice if it computes it twice.
-        """
-        lines = self._writer.lines if self._writer else {}
-        for batch in list(lines):  # a batch may be adding to it
-            if batch < first:
-                del lines[batch]  # it is recorded
-        counted_lines = dict(lines)
-        if not counted_lines:
-            return {}
-        query_id = checkpoints.query_id(self.checkpoint)
-        written = delta_log.rows_by_transaction(self._table, query_id, first)
-        return {batch: n for batch, n in counted_lines.items() if n == written.get(batch, 0)}
+    def _commits(self, batches: range) -> list[Transaction]:
+        """Return the commits of batches that wrote rows."""
+        query = checkpoints.query_id(self.checkpoint)
+        commits = delta_log.transactions(self._table, batches.start, query)
+        return [each for each in commits if each.number in batches]
 
     def unknown_schema_reason(self) -> None:
         """Return None: bronze infers the schema."""
@@ -198,5 +191,6 @@ class Bronze(Flow):
         """Return the number of rows of a batch, and the number of files if it reads files."""
         if not batch.rows:
             return None
-        lines = counted(self._writer.lines.get(batch.id, 0) if self._writer else 0, "row")
+        commits = self._commits(range(batch.id, batch.id + 1))
+        lines = counted(sum(commit.rows for commit in commits), "row")
         return lines if self.source.stream else f"{counted(batch.rows, 'file')}, {lines}"

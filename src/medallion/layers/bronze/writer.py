@@ -23,6 +23,9 @@ from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED, SOURCE_FILE, SOURCE_POSITION
 from medallion.storage.text import counted
 
+ROWS_READ = "rows_read"
+"""The number of rows that Spark read for a batch, in the `userMetadata` of its commit."""
+_ROWS = "rows"
 _GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
 
@@ -32,7 +35,6 @@ class BronzeWriter:
     Attributes:
         source: the source.
         schema: its schema, which may grow with each batch.
-        lines: number of rows that Spark read, by batch.
     """
 
     def __init__(self, flow: Flow, source: Source, schema: Schema, stopping: Event) -> None:
@@ -45,7 +47,6 @@ class BronzeWriter:
         """
         self._flow, self._spark, self._name, self._say = flow, flow.spark, flow.name, flow.say
         self.source, self.schema, self._stopping = source, schema, stopping
-        self.lines: dict[int, int] = {}
         (self._table,) = flow.target_paths
         self._properties = flow.config.properties(flow.name)
 
@@ -99,8 +100,6 @@ class BronzeWriter:
             self._infer(batch)
             self._write(batch, number)
             version = self._committed(number)
-            if version is None:
-                self.lines[number] = 0
         else:  # the process died after the commit; a file of the batch may have been rejected
             batch = self.source.interrupted_batch(number)
         batch.record_in_ledger(version)
@@ -122,13 +121,8 @@ class BronzeWriter:
 
     def _write(self, batch: SourceBatch, number: int) -> None:
         """Append the rows of a batch in one commit."""
-        tries = 0
 
         def append(rows: DataFrame) -> None:
-            nonlocal tries
-            tries += 1
-            if tries > 1 and self._committed(number) is not None:
-                return  # the first attempt failed after its commit
             try:
                 self._append(rows, batch.first_lines() or _first_lines(rows), number)
             except SPARK_ERRORS:
@@ -188,7 +182,7 @@ class BronzeWriter:
             # With their comments, which the rows do not have.
             self._flow.add_columns(self._table, self.schema.table_type())
         read, is_row = Observation(f"landed-{number}"), ~is_header(rows)
-        figures = {"rows": F.count_if(is_row)}
+        figures = {_ROWS: F.count_if(is_row)}
         if NOT_JSON in rows.columns:
             line = F.struct(SOURCE_FILE, SOURCE_POSITION)
             figures |= {"headers": F.count_if(~is_row), "first": F.min(F.when(~is_row, line))}
@@ -198,8 +192,10 @@ class BronzeWriter:
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
         options = {**checkpoints.once_only(self._query(), number), "mergeSchema": "true"}
-        write_once(parsed, self._table, options)
-        self.lines[number] = int(read.get["rows"])
+        if not write_once(
+            parsed, self._table, options, counts=lambda: {ROWS_READ: read.get["rows"]}
+        ):
+            return  # an earlier attempt failed after its commit
         if count := read.get.get("headers"):
             file, line = read.get["first"]
             self._say(

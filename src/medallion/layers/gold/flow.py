@@ -1,6 +1,6 @@
 """Gold: one query per table, from silver and gold tables to `gold.<table>`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -50,8 +50,7 @@ class Gold(Flow):
                 groups cannot be computed one by one.
             UsageError: the checkpoint is lost, and without it rows would be written twice.
         """
-        table, (target,) = self.table, self.target_paths
-        definition = gold_definition(table)
+        table, definition = self.table, gold_definition(self.table)
         self._refuse_changed(definition)
         # A new checkpoint would append all rows again, or keep groups whose rows are gone.
         is_needed = table.output_mode == "append" or table.follows_changes
@@ -70,22 +69,18 @@ class Gold(Flow):
             refuse_unmergeable(name, rows)
         self._create_table(rows)
         mode: str = table.output_mode
-        sink: Sink | StoragePath = target
+        write: GroupMerge | Callable[[DataFrame, int], None] = self._write
         streams = self._change_streams() if table.follows_changes else inputs
         if mode == "update":
-            merge = GroupMerge(self.spark, self.config, table)
-            rows, mode, sink = merge.touched(*streams.values()), "append", Sink(merge)
+            write = GroupMerge(self.spark, self.config, table)
+            rows, mode = write.touched(*streams.values()), "append"
         elif self._is_recomputed:
             changes = (stream.select(F.lit(True).alias("change")) for stream in streams.values())
-            rows, mode = reduce(DataFrame.unionAll, changes), "append"
-            sink = Sink(self._recompute)
+            rows, mode, write = reduce(DataFrame.unionAll, changes), "append", self._recompute
         if trigger is None:
             refuse_unstreamable(rows, mode)
             return None
-        writer = rows.writeStream.outputMode(mode)
-        if mode == "complete":  # the definition may have changed if all is recomputed
-            writer = writer.option("overwriteSchema", "true")
-        return self.start_query(writer, trigger, sink)
+        return self.start_query(rows.writeStream.outputMode(mode), trigger, Sink(write))
 
     def _refuse_changed(self, definition: dict[str, Any]) -> None:
         """Raise an error if the table has rows of another definition, or of an unknown one."""
@@ -148,11 +143,15 @@ class Gold(Flow):
             return
         spark, paths = batch.sparkSession, zip(self.upstream, self.upstream_paths, strict=True)
         rows = {name: delta_reads.read_table(spark, path) for name, path in paths}
-        result = gold_rows(spark, self.config, self.table, rows)
-        once_only = checkpoints.once_only(checkpoints.query_id(self.checkpoint), batch_id)
+        self._write(gold_rows(spark, self.config, self.table, rows), batch_id)
+
+    def _write(self, rows: DataFrame, batch_id: int) -> None:
+        """Append rows, or replace all of the table by them, in one commit of the batch."""
+        options = checkpoints.once_only(checkpoints.query_id(self.checkpoint), batch_id)
         # The definition may have changed if all is recomputed.
-        options = once_only | {"overwriteSchema": "true"}
-        write_once(result, self.target_paths[0], options, "Overwrite")
+        options["overwriteSchema"] = "true"
+        mode = "Overwrite" if self.table.output_mode == "complete" else "Append"
+        write_once(rows, self.target_paths[0], options, mode)
 
     def interrupted_rows(self) -> Sequence[DataFrame]:
         """Return the rows that the interrupted batch read.

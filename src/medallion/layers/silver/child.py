@@ -1,6 +1,5 @@
 """Child tables: one query per entry of `silver`, from another silver table."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -110,8 +109,7 @@ class Child(Flow):
 
     def _append_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Append the rows, then quarantine; each commit has the query id and the batch number."""
-        application = checkpoints.query_id(self.checkpoint)
-        once_only = checkpoints.once_only(application, batch_id)
+        once_only = checkpoints.once_only(checkpoints.query_id(self.checkpoint), batch_id)
         silver, quarantine = self.target_paths
         rows = self._marked(self._child_rows(batch), self.rows()).persist(StorageLevel.DISK_ONLY)
         try:
@@ -122,9 +120,8 @@ class Child(Flow):
                 *transform.lost_metrics(rows),
             )
             counts = rows.agg(*columns).collect()[0].asDict()
-            if delta_log.committed_version(silver, application, batch_id) is None:
-                good = transform.silver_rows(rows.where(~F.col(transform.DUPLICATE)), self._columns)
-                write_once(good, silver, once_only | {"userMetadata": json.dumps(counts)})
+            good = transform.silver_rows(rows.where(~F.col(transform.DUPLICATE)), self._columns)
+            write_once(good, silver, once_only, counts=lambda: counts)
             if counts["broken"]:
                 write_once(transform.quarantine_rows(rows), quarantine, once_only | MERGE_SCHEMA)
         finally:

@@ -11,13 +11,7 @@ from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.errors import MedallionError
 from medallion.ingest.schema.registry import newest_version
-from medallion.layers import recovery
-from medallion.layers.definition import (
-    DefinitionPart,
-    refuse_changed_row_count,
-    refuse_nondeterministic,
-    refuse_unstreamable,
-)
+from medallion.layers import definition, recovery
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import conversions, keys, rules, transform
 from medallion.layers.silver.envelope import unwrapped
@@ -64,8 +58,10 @@ class Silver(Flow):
         checked = apply_rules(bronze)
         joined = self._lookup.join_empty(checked) if self._lookup else checked
         where = f"{self.config.expectations}: a rule of {self.upstream[0]} or {self.name}"
-        refuse_nondeterministic(where, joined, {**document["bronze"], **document["silver"]})
-        refuse_changed_row_count(where, checked)
+        definition.refuse_nondeterministic(
+            where, joined, {**document["bronze"], **document["silver"]}
+        )
+        definition.refuse_changed_row_count(where, checked)
         good = transform.silver_rows(joined, source.silver_columns)
         keys.refuse_inexact_keys(self.config, f"sources.{source.name}", source.keys, good)
         self.create_tables(good, transform.quarantine_rows(checked))
@@ -84,7 +80,7 @@ class Silver(Flow):
         rows = self._rows_to_write(checked)
         self._rules = document
         if trigger is None:
-            refuse_unstreamable(rows, "append")
+            definition.refuse_unstreamable(rows, "append")
             return None
         return self._start_writer(rows, trigger, recorded)
 
@@ -103,7 +99,7 @@ class Silver(Flow):
             return transform.count_all(checked)
         return transform.deduplicate(checked, source.keys, source.event_time, source.watermark.text)
 
-    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
+    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[definition.DefinitionPart]:
         """Return its columns and rules, each by itself."""
         document = self._rules or rules.load_rule_document(self.config, self.source)
         (bronze,), join = upstream, None
@@ -138,8 +134,8 @@ class Silver(Flow):
         """Raise ConfigError unless each row of bronze always returns the same row of silver."""
         rows = bronze.select(*map(F.expr, self.source.silver.values()))
         where = f"{self.config.pipeline_file}: sources.{self.source.name}.silver"
-        refuse_nondeterministic(where, rows, self.source.silver)
-        refuse_changed_row_count(where, rows)
+        definition.refuse_nondeterministic(where, rows, self.source.silver)
+        definition.refuse_changed_row_count(where, rows)
 
     def _start_writer(
         self, rows: DataFrame, trigger: Mapping[str, Any], recorded: int
@@ -156,7 +152,7 @@ class Silver(Flow):
         Raises:
             MedallionError: changes of bronze are lost.
         """
-        rows = self._started_writer.batch_counts(batches)
+        rows, lookup = self._started_writer.batch_counts(batches), self._lookup
         dropped = {number: rows[number].duplicates for number in batches}
         for number in filter(dropped.get, batches if self.source.cdc else ()):
             raise MedallionError(
@@ -169,7 +165,7 @@ class Silver(Flow):
             "rows_in": sum(rows[number].read for number in batches),
             "duplicate_rows": sum(dropped.values()),
             "late_rows": sum(rows[number].late for number in batches),
-            "unmatched_rows": self._count_unmatched(batches),
+            "unmatched_rows": sum(each.unmatched for each in rows.values()) if lookup else None,
         }
 
     def _count_lost(self, rows_read: Mapping[int, int]) -> RescuedSummary:
@@ -198,16 +194,6 @@ class Silver(Flow):
         assert self._writer, f"{self.name} was not started"
         return self._writer
 
-    def _count_unmatched(self, batches: range) -> int | None:
-        """Count the unmatched rows; None if an interrupted process counted some of them."""
-        unmatched = self._started_writer.unmatched
-        for number in list(unmatched):  # a batch may be adding to it
-            if number < batches.start:
-                del unmatched[number]  # it is recorded
-        if not self._lookup or not all(number in unmatched for number in batches):
-            return None
-        return sum(unmatched[number] for number in batches)
-
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the new rows, with the older rows that have the key of a new row, if any.
 
@@ -228,7 +214,9 @@ class Silver(Flow):
         if not rows:
             return None
         message = counted(rows, "row")
-        unmatched = self._started_writer.unmatched.get(batch.id)
-        if self._lookup and unmatched:
-            message += f", {counted(unmatched, 'row')} unmatched in {self._lookup.name}"
+        if self._lookup:
+            counts = self._started_writer.batch_counts(range(batch.id, batch.id + 1))[batch.id]
+            if counts.unmatched:
+                what = counted(counts.unmatched, "row")
+                message += f", {what} unmatched in {self._lookup.name}"
         return message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 MERGE_SCHEMA = {"mergeSchema": "true"}  # quarantine gets bronze's new columns
-ROWS_READ, LATE_ROWS = "rows_read", "late_rows"
+ROWS_READ, LATE_ROWS, UNMATCHED_ROWS = "rows_read", "late_rows", "unmatched_rows"
 """Counts of a batch, in the `userMetadata` of its commit of silver."""
 _REPLAYED = "replayed"  # name of a document beside the checkpoint
 
@@ -112,19 +111,17 @@ class BatchCounts(NamedTuple):
         read: rows of bronze that it read.
         duplicates: rows that it wrote to neither table.
         late: late rows inserted into silver.
+        unmatched: rows without a row in the lookup table.
     """
 
     read: int = 0
     duplicates: int = 0
     late: int = 0
+    unmatched: int = 0
 
 
 class SilverWriter:
-    """Writes the micro-batches of one source; a batch that runs twice is written once.
-
-    Attributes:
-        unmatched: by batch, the number of rows without a row in the lookup table.
-    """
+    """Writes the micro-batches of one source; a batch that runs twice is written once."""
 
     def __init__(self, flow: Flow, rules: dict[str, Any], lookup: LookupJoin | None) -> None:
         """Open the tables of a source.
@@ -139,7 +136,6 @@ class SilverWriter:
         self._apply_rules, self._lookup = bind_rules(flow.source, rules), lookup
         self.quarantines_late = rules["late"] == "quarantine"
         self._replayed_until = replayed_until(self.tables.checkpoint)
-        self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write the rows of a batch, then the late rows that the query's state dropped from it."""
@@ -150,23 +146,19 @@ class SilverWriter:
             rows.persist(StorageLevel.DISK_ONLY)
         try:
             read = self.tables.rows_read(self.spark, batch_id)
-            counts = {ROWS_READ: read, LATE_ROWS: self._count_late(rows, batch_id, read)}
-            unmatched = self._write(rows, self._query, batch_id, counts if read else None)
+            self._write(rows, self._query, batch_id, read)
         finally:
             rows.unpersist()
             joined.unpersist()
         if read and self.drops_late_rows and self._may_have_late_rows(batch_id, read):
-            unmatched += self.write_late_rows(batch_id)
-        self.unmatched[batch_id] = unmatched
+            self.write_late_rows(batch_id)
 
     @cached_property
     def _query(self) -> str:
         """The id of the query, which has started."""
         return checkpoints.query_id(self.tables.checkpoint)
 
-    def _write(
-        self, rows: DataFrame, application: str, batch_id: int, counts: dict[str, int] | None = None
-    ) -> int:
+    def _write(self, rows: DataFrame, application: str, batch_id: int, rows_read: int = 0) -> None:
         """Append the rows that are no duplicates, to silver first; each commit is made once.
 
         A new checkpoint has a new query id, so its batches are not mistaken for earlier ones.
@@ -175,35 +167,34 @@ class SilverWriter:
             rows: the rows, with `_is_duplicate`.
             application: the id of both commits.
             batch_id: the number of both commits.
-            counts: for the `userMetadata` of a batch; None for late rows, and for a batch that only
-                evicts state.
-
-        Returns:
-            The number of unmatched rows.
+            rows_read: the rows that a batch read; 0 for late rows, and for a batch that only evicts
+                state.
         """
         tables, once_only = self.tables, checkpoints.once_only(application, batch_id)
         is_good = transform.is_good()
-        is_unmatched = F.col(transform.UNMATCHED) if self._lookup else F.lit(False)
-        conditions = {"good": is_good, "broken": ~is_good, "unmatched": is_unmatched}
+        conditions = {"good": is_good, "broken": ~is_good}
+        marks = {LATE_ROWS: transform.LATE, UNMATCHED_ROWS: transform.UNMATCHED}
+        conditions |= {name: F.col(mark) for name, mark in marks.items() if mark in rows.columns}
         metrics = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
         columns = self.source.silver_columns
         new = rows.where(~F.col(transform.DUPLICATE))
         written = delta_log.committed_version(tables.silver, application, batch_id, self._query)
-        if counts and written is None:
+        if rows_read and written is None:
             # In the same job: a separate one would run the batch through the state a second time.
             observation = Observation()
             good = transform.silver_rows(new.observe(observation, *metrics), columns)
-            write_once(good, tables.silver, once_only | {"userMetadata": json.dumps(counts)})
+            counts = lambda: {ROWS_READ: rows_read, **observation.get}  # noqa: E731
+            write_once(good, tables.silver, once_only, counts=counts)
             numbers = observation.get
         else:  # a batch that is written is computed nevertheless, for its state
             numbers = new.agg(*metrics).collect()[0].asDict()
             if numbers["good"] and written is None:
-                write_once(transform.silver_rows(new, columns), tables.silver, once_only)
+                good = transform.silver_rows(new, columns)
+                write_once(good, tables.silver, once_only, counts=lambda: numbers)
         if numbers["broken"]:
             if transform.BRONZE not in rows.columns:  # they are read from bronze again
                 new = self._apply_rules(tables.batch_rows(rows.sparkSession, batch_id))
             write_once(transform.quarantine_rows(new), tables.quarantine, once_only | MERGE_SCHEMA)
-        return int(numbers["unmatched"])
 
     def _mark_dropped(self, batch: DataFrame, batch_id: int) -> DataFrame:
         """Mark duplicates, and late rows, unless the query's state drops them."""
@@ -240,12 +231,6 @@ class SilverWriter:
         before = delta_tables.table_version(table) if written is None else written - 1
         return spark.read.format("delta").option("versionAsOf", before).load(str(table))
 
-    def _count_late(self, rows: DataFrame, batch_id: int, rows_read: int) -> int:
-        """Count the late rows among those that silver gets."""
-        if transform.LATE not in rows.columns or not self._may_have_late_rows(batch_id, rows_read):
-            return 0
-        return rows.where(transform.LATE).count()
-
     def _may_have_late_rows(self, batch_id: int, rows_read: int) -> bool:
         """Return False if all rows of a batch, which has run, are after its watermark.
 
@@ -272,13 +257,10 @@ class SilverWriter:
         """The names of rules about lookup columns: a row that breaks one still owns its key."""
         return self._lookup.rule_names if self._lookup else ()
 
-    def write_late_rows(self, batch_id: int) -> int:
+    def write_late_rows(self, batch_id: int) -> None:
         """Append the late rows of a batch whose keys are new, in commits of their own.
 
         With `late: quarantine`, late rows go to quarantine under the rule `late`.
-
-        Returns:
-            The number of unmatched rows.
         """
         tables, late_id = self.tables, checkpoints.late_id(self.tables.checkpoint)
         silver, keys = self._before(self.spark, tables.silver, late_id, batch_id), self.source.keys
@@ -300,7 +282,7 @@ class SilverWriter:
             if self.quarantines_late and checkpoints.watermark(tables.checkpoint, batch_id - 1):
                 rows = rows.withColumn(FAILED_RULES, F.array(F.lit(LATE_RULE)))
             rows = self._lookup.join_batch(rows, batch_id) if self._lookup else rows
-            return self._write(rows, late_id, batch_id)
+            self._write(rows, late_id, batch_id)
         finally:
             late.unpersist()
 
@@ -323,19 +305,22 @@ class SilverWriter:
         if not batches:
             return {}
         tables, late_id = self.tables, checkpoints.late_id(self.tables.checkpoint)
-        read, written, late = Counter[int](), Counter[int](), Counter[int]()
+        read, written, late, unmatched = (Counter[int]() for _ in range(4))
         for each in delta_log.transactions(tables.silver, batches.start, self._query, late_id):
             written[each.number] += each.rows
+            unmatched[each.number] += each.user_metadata.get(UNMATCHED_ROWS, 0)
             if each.application == late_id:
                 late[each.number] += each.rows
             elif ROWS_READ not in each.user_metadata:
                 raise _unrecorded_error(tables, each.number, "an older version wrote it")
             else:
                 read[each.number] = each.user_metadata[ROWS_READ]
-                late[each.number] += each.user_metadata[LATE_ROWS]
+                late[each.number] += each.user_metadata.get(LATE_ROWS, 0)
         for each in delta_log.transactions(tables.quarantine, batches.start, self._query, late_id):
             written[each.number] += each.rows
-        return {n: BatchCounts(read[n], read[n] - written[n], late[n]) for n in batches}
+        return {
+            n: BatchCounts(read[n], read[n] - written[n], late[n], unmatched[n]) for n in batches
+        }
 
 
 def mark_duplicates(
