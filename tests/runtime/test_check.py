@@ -28,7 +28,7 @@ from medallion.storage.paths import StoragePath
 from tests.support.home import Home, tree
 from tests.support.sql import write
 
-SOURCE = {"silver": {"at": "time", "shop": "shop"}, "event_time": "at", "keys": ["at", "shop"]}
+SOURCE: dict[str, Any] = {"silver": {"at": "time", "shop": "shop"}, "event_time": "at", "keys": ["at", "shop"]}
 GUARDS = [
     {
         "type": "expect_column_values_to_not_be_null",
@@ -135,19 +135,46 @@ def test_misspelled_columns(project: Project) -> None:
         ]
     )
     result = project.check()
-    gold, suite = result.errors
+    silver, gold, suite = result.errors
+    assert "line" in silver
+    assert "sources.sales.silver.shop reads shopp" in silver
     assert "gold.counts.measure.n reads shpo" in gold
     assert "(did you mean shop?)" in gold
     assert 'expectation "long_region" reads regio, which is not a column of silver.sales' in suite
     # Fields of an inferred schema may still land.
-    (attention,) = result.lines(1)
-    assert "line" in attention
-    assert "sources.sales.silver.shop reads shopp" in attention
     assert result.lines(0) == [
         f"sources.sales.silver.region reads {name}, which no row has had yet."
         for name in ("country", "zip")
     ]
     assert result.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("silver", "status", "said"),
+    [
+        ({"link": "ulr"}, 2, "did you mean Url?); a field that is new needs a type in hints"),
+        ({"link": "upper(Urll)"}, 2, "did you mean Url?"),
+        ({"amount": "amount", "amount2": "amount2"}, 1, "did you mean amount?"),
+        ({"amount2": "amount2"}, 1, "did you mean amount?"),
+        ({"changed": "updated_at"}, 1, "did you mean created_at?"),
+        ({"link": "Url", "other": "urls"}, 1, "did you mean Url?"),
+        ({"link": "lower(ulr)", "host": "parse_url(url, 'HOST')"}, 2, "did you mean Url?"),
+        ({"link": "url", "country": "country"}, 0, "reads country, which no row has had yet"),
+    ],
+)
+def test_misspelled_field_is_an_error(
+    project: Project, silver: dict[str, str], status: int, said: str
+) -> None:
+    """A field that is new to the source may be like one that silver reads."""
+    columns = {"time": "timestamp", "shop": "string", "Url": "string"}
+    project.add_schema_version(**columns, amount="long", created_at="timestamp")
+    made = StoragePath(project.folder / "data/lakehouse/_checkpoints/silver.sales")
+    checkpoints.write_document(made, "definition", {"keys": ["shop"], "link as": "url"})
+    project.document["sources"]["sales"]["silver"] = SOURCE["silver"] | silver
+    result = project.check()
+    assert result.exit_status == status
+    (line,) = result.lines(status)
+    assert said in line
 
 
 def test_columns_of_a_query(project: Project) -> None:
@@ -193,7 +220,7 @@ def test_columns_of_change_records(project: Project) -> None:
     result = project.check()
     assert (result.errors, result.lines(1)) == ([], [])
     sales["cdc"] = {"sequence_by": "att", "apply_as_deletes": "opp = 'd'"}
-    sequence, deletes = project.check().lines(1)
+    sequence, deletes = project.check().errors
     assert "sources.sales.cdc.sequence_by" in sequence
     assert "did you mean at?" in sequence
     assert "sources.sales.cdc.apply_as_deletes" in deletes

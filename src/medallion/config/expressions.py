@@ -157,10 +157,14 @@ def _scopes(sql: str) -> list[Scope]:
         return []
 
 
-def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most like a misspelled one, or None if none is similar."""
+def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """Return the name that is most like a misspelled one, or None if none is similar.
+
+    Args:
+        cutoff: the least similarity of names, from 0 to 1; transposed letters always count.
+    """
     by_case = {each.lower(): each for each in names}
-    matches = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=0.7)
+    matches = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
     matches += [each for each in by_case if sorted(each) == sorted(name.lower())]  # `ulr` for `url`
     return by_case[matches[0]] if matches else None
 

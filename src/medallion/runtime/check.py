@@ -3,6 +3,7 @@
 Nothing is written, and Spark is not started: SQL is compared with the known columns by name only.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -211,11 +212,11 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     if cdc := source.cdc:
         names = "sequence_by", "apply_as_deletes", "apply_as_truncates"
         changes = {f"cdc.{name}": sql for name in names if (sql := getattr(cdc, name))}
-    is_declared = source.schema is not None
+    inferred = source if source.schema is None else None
     silver = {f"silver.{column}": sql for column, sql in source.silver.items()}
-    _check_expressions(config, result, entry, silver, table, columns, is_declared)
+    _check_expressions(config, result, entry, silver, table, columns, inferred)
     known = None if columns is None else (*columns, *source.silver)
-    _check_expressions(config, result, entry, changes, table, known, is_declared)
+    _check_expressions(config, result, entry, changes, table, known, inferred)
     own = {name.lower(): sql for name, sql in source.silver.items()}
     hidden = own.keys() & {name.lower() for name in columns or ()}
     for key, sql in changes.items():
@@ -234,7 +235,7 @@ def _check_expressions(
     sql_by_key: Mapping[str, str],
     tables: str,
     columns: Collection[str] | None,
-    is_declared: bool = True,
+    inferred: SourceConfig | None = None,
 ) -> None:
     """Report wrong SQL expressions, and names in them that are no columns.
 
@@ -244,7 +245,7 @@ def _check_expressions(
         sql_by_key: the SQL by its key in the entry.
         tables: the tables that it reads, for messages.
         columns: their columns; None if they are unknown.
-        is_declared: False if the tables may get further columns.
+        inferred: the source, if it may get further fields: then only a misspelled one is an error.
     """
     known = {column.lower() for column in columns or ()}
     for key, sql in sql_by_key.items():
@@ -253,15 +254,44 @@ def _check_expressions(
             result.add_error(str(config_error(config.pipeline_file, path, problem)), path)
         names = () if columns is None else column_names(sql) or ()
         for name in (name for name in names if name.lower() not in known):
-            hint = did_you_mean(name, columns or ()) or f"; there are {', '.join(columns or ())}"
-            problem = f"reads {name}, which is not a column of {tables}{hint}"
-            error = str(config_error(config.pipeline_file, path, problem))
-            if is_declared:
-                result.add_error(error, path)
-            elif nearest_name(name, columns or ()):
-                result.problems.append(Problem(ProblemCode.DOUBTFUL, path, error))
-            else:
+            hint = did_you_mean(name, columns or ())
+            problem = f"reads {name}, which is not a column of {tables}"
+            more = hint or f"; there are {', '.join(columns or ())}"
+            if inferred and (meant := _misspelled(config, inferred, name, sql_by_key, columns or ())):
+                more = f" (did you mean {meant}?); a field that is new needs a type in hints"
+            elif inferred and not hint:
                 result.note(path, f"{path} reads {name}, which no row has had yet.")
+                continue
+            error = str(config_error(config.pipeline_file, path, f"{problem}{more}"))
+            is_doubt = inferred and more == hint
+            code = ProblemCode.DOUBTFUL if is_doubt else ProblemCode.CONFIGURATION
+            result.problems.append(Problem(code, path, error))
+
+
+def _misspelled(
+    config: Config,
+    source: SourceConfig,
+    name: str,
+    sql_by_key: Mapping[str, str],
+    columns: Collection[str],
+) -> str | None:
+    """Return the column that an unknown name stands for; None if it may be a new field.
+
+    It is spelled much like it, and no expression reads it, or one does not any more.
+    """
+    definition = checkpoints.read_document(config.layout.checkpoint(source.rows_table), "definition")
+    then = {key.removesuffix(" as"): sql for key, sql in (definition or {}).items()}
+    read, dropped = set[str](), set[str]()
+    for key, sql in sql_by_key.items():
+        before = column_names(str(then.get(key.removeprefix("silver.")) or "")) or ()
+        names = {each.lower() for each in column_names(sql) or ()}
+        dropped |= {each.lower() for each in before} - names
+        read |= names
+    unread = [each for each in columns if each.lower() not in read - dropped]
+    nearest = nearest_name(name, unread, cutoff=0.8)
+    # `amount2` may come beside `amount`.
+    is_numbered = re.sub(r"\d", "", nearest or "").lower() == re.sub(r"\d", "", name).lower()
+    return None if is_numbered else nearest
 
 
 def known_columns(config: Config, source: SourceConfig) -> Collection[str] | None:
