@@ -74,6 +74,16 @@ def test_rows_without_a_key(conf: Path) -> None:
     assert load().sources["csv"].hints == {"The amount": "double"}
 
 
+def test_guessed_key_is_named_as_one(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = conf.parents[1] / "b.csv"
+    times = "".join(f"K{n},2026-05-01T10:00:{n}Z\n" for n in range(10, 20))
+    file.write_text(f"konto,at\n{times}")
+    assert main.main(["add", "new", str(file)]) == 0
+    assert load().sources["new"].keys == ("konto", "at")
+    line = "keys: [konto, at] # konto: a guess: not named like a key, but unique in 10 rows"
+    assert line in capsys.readouterr().out
+
+
 def test_rows_without_a_key_and_a_time(conf: Path) -> None:
     """Rows of a batch share the ingestion time, so it is not a key."""
     (conf.parents[1] / "a.log").write_text("GET /health\nGET /health\n")

@@ -28,7 +28,11 @@ from medallion.storage.paths import StoragePath
 from tests.support.home import Home, tree
 from tests.support.sql import write
 
-SOURCE: dict[str, Any] = {"silver": {"at": "time", "shop": "shop"}, "event_time": "at", "keys": ["at", "shop"]}
+SOURCE: dict[str, Any] = {
+    "silver": {"at": "time", "shop": "shop"},
+    "event_time": "at",
+    "keys": ["at", "shop"],
+}
 GUARDS = [
     {
         "type": "expect_column_values_to_not_be_null",

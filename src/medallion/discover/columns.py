@@ -3,10 +3,11 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from medallion.config.values import EXACT_DOUBLE, TIME_UNITS
@@ -15,15 +16,20 @@ from medallion.storage.table_specs import column_name
 
 Row = dict[str, Any]
 
+_LEAST_ROWS = 10  # in which a value is not unique by chance
 _MAX_LEAVES, _MAX_LEVELS = 40, 4  # of structs whose fields become columns
 _NUMBER = re.compile(r"[-+]?(\d+|\d*[.,]\d+)([eE][-+]?\d+)?")
 _TIME_NAME = re.compile(
     r"(^|[^a-z])(ts|t|time|timestamp|date|datum|zeit|at|when|day|epoch|ms|millis|born)([^a-z]|$)|time$"
     r"|[a-z]ed(_utc|_on)?$"  # created, received_utc
 )
-KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset|oid)$")
+KEY_NAME = re.compile(
+    r"(^|[^a-z])(id|uid|uuid|guid|key|no|number|lsn|offset|oid|numero|numéro)$"
+    r"|(nr|nummer|kennung|schl(ü|ue?)ssel)$"  # German and Dutch put words together
+)
 _CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth|born")
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}([.,]\d{3})+")  # 1.500 may be 1500
+_CODE = r"\w{1,40}([-.:]\w{1,40}){0,9}"  # such as K-0001
 # Notations of numbers and booleans that bronze keeps as strings, with SQL that converts them.
 _NOTATIONS = {
     r"[-+]?[\d.]+,\d+": "try_cast(replace(replace({}, '.', ''), ',', '.') as double)",
@@ -333,14 +339,32 @@ def time_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, 
 def key_candidates(columns: Sequence[Column], rows: int) -> list[Column]:
     """Return the columns that identify a row of the sample, the best first.
 
-    They are named like keys: other columns, and pairs, may be unique in a sample by chance, and
-    rows with equal keys are dropped.
+    They are named like keys: pairs of columns may be unique in a sample by chance, and rows with
+    equal keys are dropped.
 
     Args:
         columns: all columns.
         rows: number of rows.
     """
     possible = (column for column in columns if column.type in ("string", "long"))
-    unique = (column for column in possible if len({*map(str, column.values)}) == rows)
-    named = (column for column in unique if KEY_NAME.search(column.words))
-    return sorted(named, key=lambda column: len(column.path))
+    named = (column for column in possible if KEY_NAME.search(column.words))
+    return sorted(filter(partial(_is_unique, rows), named), key=lambda column: len(column.path))
+
+
+def guess_key(columns: Sequence[Column], times: Collection[Column], rows: int) -> Column | None:
+    """Return a column that may identify a row although it is not named like a key.
+
+    It is the first one, or has strings such as K-0001: a number elsewhere may be a measure.
+    """
+    for column in columns if rows >= _LEAST_ROWS else ():
+        pattern = _CODE if column is columns[0] else rf"(?=.*[A-Za-z])(?=.*\d){_CODE}"
+        is_code = all(re.fullmatch(pattern, str(value)) for value in column.values)
+        is_number = column in times or conversion_sql(column)
+        is_possible = is_code and not is_number and column.type in ("string", "long")
+        if is_possible and _is_unique(rows, column):
+            return column
+    return None
+
+
+def _is_unique(rows: int, column: Column) -> bool:
+    return len({*map(str, column.values)}) == rows

@@ -257,7 +257,9 @@ def _check_expressions(
             hint = did_you_mean(name, columns or ())
             problem = f"reads {name}, which is not a column of {tables}"
             more = hint or f"; there are {', '.join(columns or ())}"
-            if inferred and (meant := _misspelled(config, inferred, name, sql_by_key, columns or ())):
+            if inferred and (
+                meant := _misspelled(config, inferred, name, sql_by_key, columns or ())
+            ):
                 more = f" (did you mean {meant}?); a field that is new needs a type in hints"
             elif inferred and not hint:
                 result.note(path, f"{path} reads {name}, which no row has had yet.")
@@ -279,7 +281,9 @@ def _misspelled(
 
     It is spelled much like it, and no expression reads it, or one does not any more.
     """
-    definition = checkpoints.read_document(config.layout.checkpoint(source.rows_table), "definition")
+    definition = checkpoints.read_document(
+        config.layout.checkpoint(source.rows_table), "definition"
+    )
     then = {key.removesuffix(" as"): sql for key, sql in (definition or {}).items()}
     read, dropped = set[str](), set[str]()
     for key, sql in sql_by_key.items():
