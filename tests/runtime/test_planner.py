@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from medallion.config.loader import load
+from medallion.ingest.schema import registry
 from medallion.runtime import planner
 from medallion.runtime.planner import Plan, estimate_workload
 from medallion.spark.settings import Workload
@@ -41,6 +42,31 @@ def test_reasons_of_bronze(home: Home) -> None:
     assert reasons_of(home)["bronze.activity"] == not_created | {WorkReason.FAILED}
     pending_work.record_settings(home.config, "silver.activity", "other settings")
     assert reasons_of(home)["silver.activity"] == not_created | {WorkReason.SETTINGS_CHANGED}
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_checked"),
+    [
+        ("device", False),
+        ("upper(Device)", False),
+        ("coupon", True),  # bronze gets the column
+        ("device.model", True),
+        ("transform(device, x -> x.n)", True),
+        ("device[0]", True),
+        ("not ( sql", True),
+    ],
+)
+def test_bronze_concerns_new_fields_of_silver(home: Home, sql: str, is_checked: bool) -> None:
+    directory = home.layout.schemas("activity")
+    registry.add_version(directory, {"Device": "string"}, "inferred")
+    settings = pending_work.settings_digests(home.config)["bronze.activity"]
+    pending_work.record_settings(home.config, "bronze.activity", settings)
+    source = home.config.sources["activity"]
+    edited = replace(source, silver={**source.silver, "more": sql}, keys=("more",))
+    config = replace(home.config, sources={"activity": edited})
+    bronze, silver = planner.plan_run(config, RunRecords(home.layout)).queries
+    assert (WorkReason.SETTINGS_CHANGED in bronze.reasons) == is_checked
+    assert WorkReason.SETTINGS_CHANGED in silver.reasons
 
 
 def test_unplannable_query_hides_no_other(home: Home) -> None:

@@ -78,10 +78,10 @@ class Nightly:
         waiting = waiting_tables(self.config)
         if self.config.on_change == "apply":
             journal.require_rebuilds(self.config, waiting)
-        else:
+            for table, reason in waiting.items():
+                self._report(f"edit      {table}: {reason}")
+        else:  # the verdict has a problem for all
             self.left_out |= waiting.keys() | {q.name for q in readers(self.config, waiting)}
-        for table, reason in waiting.items():
-            self._report(f"edit      {table}: {reason}")
 
     def _maintain(self) -> None:
         for note in maintenance.maintain(self.config, self.pipeline.runs, LAYERS).notes:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from medallion.config import expressions
 from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, queries, query_names, readers
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
@@ -142,7 +143,8 @@ def plan_query(
 def _check_reasons(
     config: Config, runs: RunRecords, query: Query, settings: Mapping[str, str]
 ) -> Iterator[WorkReason]:
-    if pending_work.has_changed_settings(config, query.name, settings[query.name]):
+    has_changed = pending_work.has_changed_settings(config, query.name, settings[query.name])
+    if has_changed or (not query.upstream and _names_new_fields(config, query)):
         yield WorkReason.SETTINGS_CHANGED
     # An output has no table, and bronze no SQL that needs the columns of its source.
     has_table = all(delta_tables.table_exists(config.layout.table(t)) for t in query.targets[:1])
@@ -152,6 +154,21 @@ def _check_reasons(
         yield WorkReason.NOT_CREATED
     if pending_work.needs_validation(config, runs.run_state, query.name):
         yield WorkReason.NOT_VALIDATED
+
+
+def _names_new_fields(config: Config, query: Query) -> bool:
+    """Return whether silver's SQL has got names that may be no columns of bronze yet.
+
+    A field within a column may be new, as only Spark can say.
+    """
+    source = config.sources[query.source]
+    recorded = pending_work.recorded_settings(config, query.name).get("sql", ())
+    new = [sql for sql in pending_work.silver_sql(source) if sql not in recorded]
+    columns = (registry.known_columns(config, source) if new else None) or ()
+    known = {*map(str.lower, (*columns, *source.silver))}
+    has_fields = any({*sql} & {".", "["} for sql in new)
+    names = map(expressions.column_names, new)
+    return has_fields or any(each is None or {*map(str.lower, each)} - known for each in names)
 
 
 @contextmanager
