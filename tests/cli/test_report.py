@@ -75,12 +75,15 @@ def test_report_html_folds_what_has_no_rows() -> None:
 
 
 def test_report_html_headline_and_stale_badge() -> None:
-    sentence = "3 rows do not fit: [CAST] many words; more of them"
-    problem = Problem(ProblemCode.FAILED, "silver.event", sentence, "repair it")
-    seen = replace(OVERVIEW.seen, verdict=LakehouseVerdict((problem,)))
+    sentence, long = "3 rows do not fit: a (2), b (1)", f"[CAST] {'many words ' * 20}".strip()
+    rescued = Problem(ProblemCode.RESCUED, "event", sentence, "repair it", "3 rows do not fit")
+    failed = Problem(ProblemCode.FAILED, "silver.event", f"silver.event: {long}")
+    seen = replace(OVERVIEW.seen, verdict=LakehouseVerdict((rescued, failed)))
     page = page_of(replace(OVERVIEW, seen=seen))
-    assert "<b>silver.event</b>: 3 rows do not fit</li>" in page
-    assert f"<b>silver.event</b>: {sentence}<br>" in page
+    assert "<b>event</b>: 3 rows do not fit</li>" in page
+    assert f"<b>event</b>: {sentence}<br>" in page
+    assert "<b>silver.event</b>: [CAST] many words many" in page
+    assert f"<b>silver.event</b>: silver.event: {long}</li>" in page
     # In the first cell, which a phone shows.
     assert '<tr><td>event <span class="pill bad">stale</span></td>' in page_of(OVERVIEW)
 

@@ -95,12 +95,12 @@ def mostly_quarantined(config: Config, run_state: RunState) -> Iterator[Problem]
         rules = quarantined_by_rule(config, table.partition(".")[2])
         if not {rule for rule, _ in rules} <= {*table_specs.MESSAGE_RULES}:
             all_rules = ", ".join(f"{rule} ({count:,})" for rule, count in rules)
-            sentence = (
-                f"{quarantined:,} of {counted(rows, 'row')} of the last run broke a rule; "
-                f"all rows by rule: {all_rules}"
+            detail = f"{quarantined:,} of {counted(rows, 'row')} of the last run broke a rule"
+            sentence, remedy = (
+                f"{detail}; all rows by rule: {all_rules}",
+                _quarantine_remedy(config, table),
             )
-            remedy = _quarantine_remedy(config, table)
-            yield Problem(ProblemCode.QUARANTINED, table, sentence, remedy)
+            yield Problem(ProblemCode.QUARANTINED, table, sentence, remedy, detail)
 
 
 def deletes_not_applied(config: Config) -> Iterator[Problem]:
@@ -157,15 +157,13 @@ def unlikely_times(config: Config) -> Iterator[Problem]:
         table, what = f"silver.{name}", f'count(*), min("{source.event_time}")'
         old = f"where \"{source.event_time}\" < timestamp '1990-01-01' having count(*) > 0"
         for rows, first in delta_tables.select_rows(config.layout.table(table), what, old):
-            sentence = (
-                f"{source.event_time} is before 1990 in {counted(rows, 'row')}, such as "
-                f"{first:%Y-%m-%d %H:%M}"
-            )
+            detail = f"{source.event_time} is before 1990 in {counted(rows, 'row')}"
+            sentence = f"{detail}, such as {first:%Y-%m-%d %H:%M}"
             remedy = (
                 f"correct sources.{name}.silver or hints and run medallion refresh {table}; or set "
                 "max_past to an interval that these times are within"
             )
-            yield Problem(ProblemCode.TIMES, table, sentence, remedy)
+            yield Problem(ProblemCode.TIMES, table, sentence, remedy, detail)
 
 
 def _row_count(config: Config, table: str) -> int:

@@ -164,8 +164,8 @@ def edited_problems(config: Config) -> Iterator[Problem]:
         tables = ", ".join(f"{table} ({reason})" for table, reason in waiting.items())
         wait = "1 table waits" if len(waiting) == 1 else f"{len(waiting)} tables wait"
         remedy = "run medallion apply, which rebuilds them, or undo the edit"
-        sentence = f"{wait} for medallion apply: {tables}"
-        yield Problem(ProblemCode.EDITED, config.pipeline_file.name, sentence, remedy)
+        detail, subject = f"{wait} for medallion apply", config.pipeline_file.name
+        yield Problem(ProblemCode.EDITED, subject, f"{detail}: {tables}", remedy, detail)
 
 
 def _queries_with_changed_settings(config: Config) -> set[str]:

@@ -135,12 +135,13 @@ def malformed_problems(config: Config, files: Attention) -> Iterator[Problem]:
         count = counted(len(listed), "file")
         has_schema = registry.has_known_columns(config, source)
         code = ProblemCode.MALFORMED if has_schema else ProblemCode.NO_SCHEMA
-        sentence = f"{count}, such as {listed[0].path}: no line is a row of {source.format}"
+        problem = f"no line is a row of {source.format}"
+        sentence = f"{count}, such as {listed[0].path}: {problem}"
         remedy = (
             f"see _corrupt_record in bronze.{name}, correct format or options of the source, and "
             f"run medallion refresh bronze.{name}; or {_DISMISS}"
         )
-        yield Problem(code, name, sentence, remedy)
+        yield Problem(code, name, sentence, remedy, f"{count}: {problem}")
 
 
 def _group(entry: Entry) -> tuple[str, str, bool]:

@@ -1,17 +1,18 @@
 """What is wrong with a lakehouse or its project, with the remedy; as lines and as JSON."""
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
+from textwrap import shorten
 from typing import Any, TypeVar
 
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.storage.text import counted, printable
 
 _Value = TypeVar("_Value")
+_HEADLINE = 120  # characters
 RETRY = "correct what the message names, then run medallion nightly"
 
 
@@ -67,7 +68,8 @@ class Problem:
         subject: the table, query, source or path.
         sentence: what happened; it may quote values of rows.
         remedy: what to do; it quotes no values.
-        detail: for a file, its reason code and its path; for alerts, which quote no values.
+        detail: the sentence in short, without values of rows, for alerts and headlines; for a file
+            its reason code and its path.
         is_reported: whether an earlier run ended with status 1 because of it.
     """
 
@@ -85,9 +87,8 @@ class Problem:
 
     @property
     def headline(self) -> str:
-        """The sentence without examples and details."""
-        sentence = self.sentence.removeprefix(f"{self.subject}: ")
-        return re.split(r"[.;] |: \[|, such as ", sentence)[0]
+        """The detail, or the start of the sentence."""
+        return self.detail or shorten(self.sentence.removeprefix(f"{self.subject}: "), _HEADLINE)
 
     @property
     def line(self) -> str:

@@ -124,7 +124,7 @@ def blocked_problems(config: Config, state: RunState) -> Iterator[Problem]:
         blocked = [q for q in names if table in pending_work.blocking_gates(config, state, q)]
         effect = f"this blocks {', '.join(blocked)}" if blocked else "no table reads its rows"
         sentence = f"{state.gates[table].describe(failed)}; no later run passed; {effect}"
-        yield Problem(ProblemCode.BLOCKED, table, sentence, remedy)
+        yield Problem(ProblemCode.BLOCKED, table, sentence, remedy, f"{failed} failed; {effect}")
 
 
 def _warned_problems(config: Config, state: RunState) -> Iterator[Problem]:
@@ -132,7 +132,8 @@ def _warned_problems(config: Config, state: RunState) -> Iterator[Problem]:
     for table in query_names(config):
         gate = state.gates.get(table)
         if gate and gate.warned:
-            yield Problem(ProblemCode.EXPECTATION, table, gate.describe(gate.warned), remedy)
+            sentence, detail = gate.describe(gate.warned), f"{gate.warned} failed"
+            yield Problem(ProblemCode.EXPECTATION, table, sentence, remedy, detail)
 
 
 def _rule_remedy(config: Config, table: str) -> str:
@@ -171,14 +172,14 @@ def _rescued_problems(config: Config, state: RunState) -> Iterator[Problem]:
         if last and last.rescued_rows and source.on_rescued != "ignore":
             summary = RescuedSummary.from_record(last.rescued_rows, last.rescued_fields)
             remedy = f"set hints or on_rescued, and run medallion refresh bronze.{name}"
-            yield Problem(ProblemCode.RESCUED, name, str(summary), remedy)
+            yield Problem(ProblemCode.RESCUED, name, str(summary), remedy, summary.headline)
     for query in queries(config, "silver"):
         last, source = state.last_busy.get(query.name), config.sources[query.source]
         if last and last.rescued_rows and source.on_conversion == "warn":
             remedy = "correct its SQL and run medallion apply, or set on_conversion"
             summary = RescuedSummary.from_record(last.rescued_rows, last.rescued_fields)
-            for sentence in summary.lost_sentences:
-                yield Problem(ProblemCode.LOST, query.entry, sentence, remedy)
+            for detail, sentence in summary.lost_sentences.items():
+                yield Problem(ProblemCode.LOST, query.entry, sentence, remedy, detail)
 
 
 def unread_problems(config: Config, unread: Sequence[str] | None = None) -> Iterator[Problem]:

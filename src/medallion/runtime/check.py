@@ -62,9 +62,15 @@ class CheckResult(PartReader):
     edits: list[Edit] = field(default_factory=list)
 
     def lines(self, exit_status: int) -> list[str]:
-        """Return a line for each problem with an exit status; 0 is that of notes."""
-        problems = (each for each in self.problems if _exit_status(each) == exit_status)
-        return ["; ".join(filter(None, (each.sentence, each.remedy))) for each in problems]
+        """Return a line for each problem with an exit status; 0 is that of notes.
+
+        The plan has the tables of the edit.
+        """
+        lines = []
+        for each in (each for each in self.problems if _exit_status(each) == exit_status):
+            said = each.detail if each.code is ProblemCode.EDITED else each.sentence
+            lines.append("; ".join(filter(None, (said, each.remedy))))
+        return lines
 
     @property
     def exit_status(self) -> int:

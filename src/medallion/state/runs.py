@@ -65,16 +65,24 @@ class RescuedSummary:
         return {"rescued_rows": self.rows, "rescued_fields": fields}
 
     @property
-    def lost_sentences(self) -> list[str]:
-        """Return a sentence for each column of silver: `amount is null in 3 rows that have ...`."""
-        return [
-            printable(
-                f"{name} is null in {counted(each.rows, 'row')} that "
-                f'{"has" if each.rows == 1 else "have"} a value, such as "{each.example}"'
-                f"{f' ({each.position})' if each.position else ''}"
-            )
-            for name, each in self.fields.items()
-        ]
+    def lost_sentences(self) -> dict[str, str]:
+        """The sentence of each column of silver, by itself without the example.
+
+        Such as `amount is null in 3 rows that have a value`.
+        """
+        sentences = {}
+        for name, each in self.fields.items():
+            have = "has" if each.rows == 1 else "have"
+            lost = printable(f"{name} is null in {counted(each.rows, 'row')} that {have} a value")
+            position = f" ({each.position})" if each.position else ""
+            sentences[lost] = printable(f'{lost}, such as "{each.example}"{position}')
+        return sentences
+
+    @property
+    def headline(self) -> str:
+        """Such as `3 rows have values that do not fit`."""
+        have = "has" if self.rows == 1 else "have"
+        return f"{counted(self.rows, 'row')} {have} values that do not fit"
 
     def __str__(self) -> str:
         """Return a sentence: `3 rows have values that do not fit: amount (3, such as 12.5)`."""
@@ -83,8 +91,7 @@ class RescuedSummary:
             f"{f' in {each.position}' if each.position else ''})"
             for name, each in self.fields.items()
         )
-        have = "has" if self.rows == 1 else "have"
-        return printable(f"{counted(self.rows, 'row')} {have} values that do not fit: {names}")
+        return printable(f"{self.headline}: {names}")
 
 
 TABLE = "ops.runs"

@@ -93,6 +93,6 @@ def lost_summary(
                 known = fields.get(column) or RescuedField(0, **json.loads(example))
                 fields[column] = replace(known, rows=known.rows + metrics[f"{LOST}.{column}"])
     summary = RescuedSummary(rows, fields)
-    for sentence in summary.lost_sentences:
+    for sentence in summary.lost_sentences.values():
         say(f"  {table}: {sentence}")
     return summary
