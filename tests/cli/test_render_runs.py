@@ -48,6 +48,7 @@ def test_nightly_text_names_landing_if_empty() -> None:
 
 
 REJECTED = Problem(ProblemCode.REJECTED, "a", "landing/a/1.png: no text", "repair it")
+EDITED = Problem(ProblemCode.EDITED, "silver.a", "1 table waits", "run medallion apply")
 STALE = Problem(ProblemCode.STALE, "a", "never had a row", "ask")
 
 
@@ -65,6 +66,7 @@ def seen(problem: Problem) -> Observations:
             Outcome(snapshot=LANDED, seen=seen(replace(REJECTED, is_reported=True))),
             "balanced, but rejected: a",
         ),
+        (Outcome(snapshot=LANDED, seen=seen(EDITED)), "balanced, but waits for apply: silver.a"),
         (Outcome(snapshot=LANDED, seen=seen(STALE)), None),
         (Outcome(snapshot=NOTHING, errors=["Spark has died"]), None),
     ],

@@ -119,7 +119,7 @@ class Shop:
 DAILY = "select window_start::date::text, revenue from gold.daily"
 
 
-@pytest.mark.slow  # tests/inspect/test_edits.py and runtime/test_refresh.py have quick tests
+@pytest.mark.slow  # runtime/test_check.py and test_refresh.py have quick tests
 def test_thirteen_edits(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path)
     orders, gold = shop.document["sources"]["orders"], shop.document["gold"]

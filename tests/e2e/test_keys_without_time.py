@@ -147,7 +147,7 @@ def test_interrupted_batches_are_exact(
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.orders")) == 6
-    await_all((flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver")), print)
+    await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
     lakehouse.fill("silver")
     audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.balances["orders"]) == ((), AFTER_TWO)
@@ -159,7 +159,7 @@ def test_late_rows_go_to_quarantine_if_configured(after_first: Lakehouse, tmp_pa
     late_and_on_time = (order("o7", "08:00"), order("o7", "13:00"), order("o7", "08:30"))
     lakehouse.land("orders", "2.json", *SECOND, *late_and_on_time)
     lakehouse.fill("bronze")
-    await_all((flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver")), print)
+    await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
     lakehouse.fill("silver")  # counts the rows of the unrecorded batch again
     balance = run_audit(lakehouse.config).balances["orders"]
     assert (balance.silver_rows, balance.quarantined_rows) == (5 + 1, 3)

@@ -55,7 +55,7 @@ def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
     for layer in layers:
         with without_queries():  # of bronze
             started = start_flows(lakehouse.pipeline(), layer)
-            await_all((flow.started_run for flow in started), print)
+            await_all(flow.started_run for flow in started)
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
@@ -142,7 +142,7 @@ def test_double_counts_of_the_engine_are_corrected(
     assert waiting.balances[NAME].waiting_rows == len(SECOND)
     pipeline = lakehouse.pipeline()
     (flow,) = start_flows(pipeline, "silver")
-    await_all([flow.started_run], print)
+    await_all([flow.started_run])
     assert record_flows(pipeline.runs, [flow]) == {}
     # By hand: 6 and 8 lines; 4 and 3 rows of silver, 1 and 1 of quarantine, 1 and 4 duplicates.
     figures = {"landed_lines": 14, "bronze_rows": 14, "silver_rows": 7, "duplicate_rows": 5}
@@ -161,7 +161,7 @@ def test_interrupted_runs_are_recorded_by_the_next(lakehouse: Lakehouse) -> None
     assert "bronze.recordings: a run was interrupted" in message
     assert "silver.recordings: a run was interrupted" in message
     started = start_flows(lakehouse.pipeline(), "silver")
-    await_all((flow.started_run for flow in started), print)
+    await_all(flow.started_run for flow in started)
     for flow in started:
         flow.finish_batches(-1)
     assert not run_audit(lakehouse.config).is_balanced

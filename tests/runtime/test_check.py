@@ -14,7 +14,9 @@ from medallion.config.loader import load_with_errors
 from medallion.config.model import Config
 from medallion.errors import ConfigError, InvalidProjectError
 from medallion.ingest.schema import registry
+from medallion.inspect.audit import run_audit
 from medallion.inspect.edits import EditAction
+from medallion.inspect.problems import ProblemCode
 from medallion.quality.suites import suite_path
 from medallion.runtime.check import (
     CheckResult,
@@ -338,6 +340,14 @@ def test_changed_definitions_need_a_rebuild(project: Project) -> None:
     ):
         sales["silver"] = silver
         assert rebuilds()[0] == ("silver.sales", [change], 0)
+    # The plan has the tables, and the balance of the source says that it waits.
+    waits = "1 table waits for medallion apply"
+    advice = "run medallion apply, which rebuilds them, or undo the edit"
+    assert project.check().lines(1) == [f"{waits}; {advice}"]
+    audit = run_audit(project.load()[0])
+    (problem,) = (each for each in audit.problems if each.code is ProblemCode.EDITED)
+    assert problem.sentence == f"{waits}: silver.sales (day as changed)"
+    assert (audit.is_balanced, audit.balances) == (True, {})
 
 
 def test_edits_for_new_rows_only(project: Project) -> None:

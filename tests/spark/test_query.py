@@ -144,7 +144,7 @@ def test_fatal_error_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(
         StreamError, match=r"rate\.one: (java.lang.StackOverflowError|its thread in Spark has died)"
     ):
-        await_all([run], print)
+        await_all([run])
     assert not run.is_active
     restarted = start(rows)  # with the same name
     assert restarted.is_active
@@ -205,5 +205,5 @@ def test_dead_thread_ends_the_run() -> None:
     run = RunningQuery("silver.event", dead_query, StoragePath(Path("none")), 4, SINK)
     assert not run.is_active
     with pytest.raises(StreamError, match=r"silver\.event: its thread in Spark has died"):
-        await_all([run], print)
+        await_all([run])
     assert calls == ["stopped", execution]  # so that another query can use its name

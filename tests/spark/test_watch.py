@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,34 +15,18 @@ from medallion.spark.watch import await_all
 from medallion.storage import clock
 
 
-def test_await_all_reports_what_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each ten seconds, with the last batch."""
-    messages: list[str] = []
-    now, batches = [0.0], dict[int, Any]()
-
-    class Run:
-        name, started_at, error = "silver.a", 0, staticmethod(lambda: None)
-        collect = end = staticmethod(lambda: None)
-        is_active = property(lambda _: now[0] < 31)
-
-        @property
-        def batches(self) -> dict[int, Any]:
-            return batches
-
-        def await_termination(self, seconds: float) -> None:
-            now[0] += seconds
-            if now[0] == 15:
-                batches.update({0: None, 1: None})
-
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    wall_clock = SimpleNamespace(now_micros=lambda: int(now[0] * 1_000_000))
-    monkeypatch.setattr(watch, "clock", wall_clock)
-    await_all([Run()], messages.append)  # type: ignore[list-item]
-    assert messages == [
-        "  silver.a still runs: 10 s",
-        "  silver.a still runs: 20 s, after batch 1",
-        "  silver.a still runs: 30 s, after batch 1",
-    ]
+def test_never_silent_reports_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "_POLL_SECONDS", 0.01)
+    messages, last = list[str](), time.monotonic() + 20
+    with watch.never_silent(messages.append, lambda: "silver.a runs (5 rows so far)") as report:
+        report("bronze")
+        while len(messages) < 3 and time.monotonic() < last:
+            time.sleep(0.01)
+    assert messages[:3] == ["bronze", *["  0 s: silver.a runs (5 rows so far)"] * 2]
+    ended = len(messages)
+    time.sleep(0.1)
+    assert len(messages) == ended
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -59,7 +44,7 @@ def test_await_all_stops_queries_at_a_signal(number: signal.Signals) -> None:
         signal.raise_signal(number)
         assert end.number is not None
         with pytest.raises(KeyboardInterrupt) as raised:
-            await_all([new_run("silver.a"), new_run("silver.b")], print)
+            await_all([new_run("silver.a"), new_run("silver.b")])
     assert raised.value.args == (number,)
     assert stopped == ["silver.a", "silver.b"]
     signals.raise_if_requested()  # no request is left
@@ -90,5 +75,5 @@ def test_await_all_limits_active_queries() -> None:
         return Active()
 
     with pytest.raises(StreamError, match=r"^b: no space$"):
-        await_all(map(new_run, "abcde"), print, at_once=2)
+        await_all(map(new_run, "abcde"), at_once=2)
     assert (list(checks), max_active[0]) == (list("abcde"), 2)

@@ -98,21 +98,25 @@ def sql_problem(sql: str) -> str | None:
     return None
 
 
+def unknown_names(sql: str, columns: Collection[str], table: str) -> dict[str, str]:
+    """Return the names in SQL that are no columns of a table, each with what is wrong."""
+    known = {column.lower() for column in columns}
+    return {
+        name: f"reads {name}, which is not a column of {table}"
+        + (did_you_mean(name, columns) or f"; there are {', '.join(columns)}")
+        for name in column_names(sql) or ()
+        if name.lower() not in known
+    }
+
+
 def refuse_wrong_condition(name: str, sql: str, columns: Collection[str], table: str) -> None:
     """Raise UsageError if a condition is wrong, or reads what is no column of its table.
 
     Args:
         name: the option with the condition.
-        sql: the condition.
-        columns: the columns of the table.
-        table: its name.
     """
-    known, problem = {column.lower() for column in columns}, sql_problem(sql)
-    unknown = [each for each in column_names(sql) or () if each.lower() not in known]
-    if unknown and not problem:
-        hint = did_you_mean(unknown[0], columns) or f"; there are {', '.join(sorted(columns))}"
-        problem = f"reads {unknown[0]}, which is not a column of {table}{hint}"
-    if problem:
+    unknown = unknown_names(sql, columns, table).values()
+    if problem := sql_problem(sql) or next(iter(unknown), None):
         raise UsageError(f"{name} {problem}.")
 
 

@@ -351,19 +351,17 @@ def key_candidates(columns: Sequence[Column], rows: int) -> list[Column]:
     return sorted(filter(partial(_is_unique, rows), named), key=lambda column: len(column.path))
 
 
-def guess_key(columns: Sequence[Column], times: Collection[Column], rows: int) -> Column | None:
-    """Return a column that may identify a row although it is not named like a key.
+def guess_key(columns: Sequence[Column], times: Collection[Column], rows: int) -> list[Column]:
+    """Return a column that may identify a row although it is not named like a key, if any.
 
     It is the first one, or has strings such as K-0001: a number elsewhere may be a measure.
     """
-    for column in columns if rows >= _LEAST_ROWS else ():
+    possible = (c for c in columns if c.type in ("string", "long") and c not in times)
+    for column in filter(partial(_is_unique, rows), possible if rows >= _LEAST_ROWS else ()):
         pattern = _CODE if column is columns[0] else rf"(?=.*[A-Za-z])(?=.*\d){_CODE}"
-        is_code = all(re.fullmatch(pattern, str(value)) for value in column.values)
-        is_number = column in times or conversion_sql(column)
-        is_possible = is_code and not is_number and column.type in ("string", "long")
-        if is_possible and _is_unique(rows, column):
-            return column
-    return None
+        if all(re.fullmatch(pattern, str(value)) for value in column.values):
+            return [] if conversion_sql(column) else [column]
+    return []
 
 
 def _is_unique(rows: int, column: Column) -> bool:

@@ -132,12 +132,8 @@ def _with_columns(source: NewSource) -> NewSource:
     keys, with_times = _columns.key_candidates(columns, len(records.rows)), [c for c, _ in times]
     if not records.order and not keys:
         records = changes.with_repeated_key(records, columns, with_times)
-    guess = (
-        None
-        if records.order or keys
-        else _columns.guess_key(columns, with_times, len(records.rows))
-    )
-    keys = [guess] if guess else keys
+    if not records.order and not keys:
+        keys = _columns.guess_key(columns, with_times, len(records.rows))
     reasons = [*description.reasons, *filter(None, [records.reason])]
     choices = list(description.choices)
     if not records.order and all(_FULL_LOAD.match(file.path.name) for file in source.files):

@@ -14,7 +14,7 @@ from medallion.ingest.source import Verification
 from medallion.inspect import balance as accounting
 from medallion.inspect import ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
-from medallion.inspect.edits import leftover_problems
+from medallion.inspect.edits import edited_problems, leftover_problems
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.problems import PartReader, Problem, ProblemCode
 from medallion.inspect.verdict import failed_queries, unfinished_problems, unread_problems
@@ -29,13 +29,9 @@ PATIENCE = 35.0  # seconds; a stream records its batches every 30
 _MAX_FINDINGS, _TABLES = 20, "tables"
 # Rows add up beside these problems.
 _TOLERATED = (
-    ProblemCode.FAILED,
-    ProblemCode.KILLED,
-    ProblemCode.REJECTED,
-    ProblemCode.WAITING,
-    ProblemCode.FOLDER,
-    ProblemCode.UNCHECKED,
-)
+    ProblemCode.FAILED, ProblemCode.EDITED, ProblemCode.KILLED, ProblemCode.REJECTED,
+    ProblemCode.WAITING, ProblemCode.FOLDER, ProblemCode.UNCHECKED,
+)  # fmt: skip
 _NOTES = (ProblemCode.UNCHECKED, ProblemCode.UNREAD, ProblemCode.NOTE)
 
 
@@ -98,6 +94,7 @@ def run_audit(
     parts, runs = PartReader(), RunRecords(config.layout)
     parts.collect("ops.runs", _run_problems(config, runs, running, interrupted))
     parts.collect("journal", unfinished_problems(config))
+    parts.collect("tables", edited_problems(config))
     for problem in snapshot.problems:
         is_fault = problem.code is ProblemCode.UNBALANCED
         if not (is_fault and config.root(problem.subject.removeprefix("silver.")) in unchecked):

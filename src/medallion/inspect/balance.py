@@ -113,14 +113,12 @@ class BalanceSnapshot:
         unrecorded: the source by query, for queries whose last batches are not in `ops.runs`: they
             run now, or were interrupted.
         unreadable: messages of what cannot be read.
-        waiting: tables that wait for `medallion apply`, with the reason; they are in no balance.
     """
 
     balances: dict[str, Balance] = field(default_factory=dict)
     child_tables: dict[str, ChildBalance] = field(default_factory=dict)
     unrecorded: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
-    waiting: dict[str, str] = field(default_factory=dict)
 
     @property
     def problems(self) -> list[Problem]:
@@ -149,16 +147,18 @@ def layer_writers(config: Config) -> dict[str, str]:
 
 
 def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:
-    """Balance each source by itself; report an unreadable one, and continue with the rest."""
-    snapshot = BalanceSnapshot()
+    """Balance each source by itself; report an unreadable one, and continue with the rest.
+
+    What waits for `medallion apply` is left out.
+    """
+    snapshot, waiting = BalanceSnapshot(), waiting_tables(config).keys()
     try:
         rejected = ledger_files.rejected_files(config)
     except ITEM_ERRORS as error:
         snapshot.unreadable.append(error_message(error))
         rejected = Counter[str]()
-    snapshot.waiting.update(waiting_tables(config))
     for name, source in config.sources.items():
-        if snapshot.waiting.keys() & {source.rows_table, f"silver.{name}"}:
+        if waiting & {source.rows_table, f"silver.{name}"}:
             continue
         alone = replace(config, sources={name: source}, gold={}, silver={})
         try:
@@ -171,9 +171,8 @@ def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:
         else:
             snapshot.unrecorded.update(dict.fromkeys(unrecorded, name))
     for name in config.silver:
-        if f"silver.{name}" in snapshot.waiting:
-            continue
-        if f"silver.{name}" in config.changing_tables:  # only a deep audit counts its elements
+        # Only a deep audit counts the elements of a table that changes.
+        if f"silver.{name}" in {*waiting, *config.changing_tables}:
             continue
         try:
             snapshot.child_tables[name] = _child_balance(config, name, runs.run_state)

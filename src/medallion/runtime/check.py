@@ -10,7 +10,13 @@ from typing import Any
 
 from medallion.config import expressions
 from medallion.config.document import config_error
-from medallion.config.expressions import column_names, did_you_mean, nearest_name, sql_problem
+from medallion.config.expressions import (
+    column_names,
+    did_you_mean,
+    nearest_name,
+    sql_problem,
+    unknown_names,
+)
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig, Statement
 from medallion.config.queries import queries, query_names
 from medallion.config.tables import ChildTable
@@ -253,39 +259,34 @@ def _check_expressions(
         columns: their columns; None if they are unknown.
         inferred: the source, if it may get further fields: then only a misspelled one is an error.
     """
-    known = {column.lower() for column in columns or ()}
     for key, sql in sql_by_key.items():
         path = f"{entry}.{key}"
         if problem := sql_problem(sql):
             result.add_error(str(config_error(config.pipeline_file, path, problem)), path)
-        names = () if columns is None else column_names(sql) or ()
-        for name in (name for name in names if name.lower() not in known):
-            hint = did_you_mean(name, columns or ())
-            problem = f"reads {name}, which is not a column of {tables}"
-            more = hint or f"; there are {', '.join(columns or ())}"
-            if inferred and (
-                meant := _misspelled(config, inferred, name, sql_by_key, columns or ())
-            ):
-                more = f" (did you mean {meant}?); a field that is new needs a type in hints"
-            elif inferred and not hint:
+        unknown = {} if columns is None else unknown_names(sql, columns, tables)
+        for name, wrong in unknown.items():
+            if inferred and not nearest_name(name, columns or ()):
                 result.note(path, f"{path} reads {name}, which no row has had yet.")
                 continue
-            error = str(config_error(config.pipeline_file, path, f"{problem}{more}"))
-            is_doubt = inferred and more == hint
-            code = ProblemCode.DOUBTFUL if is_doubt else ProblemCode.CONFIGURATION
+            code = ProblemCode.CONFIGURATION
+            if inferred and _is_misspelled(config, inferred, name, sql_by_key, columns or ()):
+                wrong += "; a field that is new needs a type in hints"
+            elif inferred:
+                code = ProblemCode.DOUBTFUL
+            error = str(config_error(config.pipeline_file, path, wrong))
             result.problems.append(Problem(code, path, error))
 
 
-def _misspelled(
+def _is_misspelled(
     config: Config,
     source: SourceConfig,
     name: str,
     sql_by_key: Mapping[str, str],
     columns: Collection[str],
-) -> str | None:
-    """Return the column that an unknown name stands for; None if it may be a new field.
+) -> bool:
+    """Return whether an unknown name is no new field, but one that is spelled much like it.
 
-    It is spelled much like it, and no expression reads it, or one does not any more.
+    No expression reads that one, or an expression does not any more that did at its first run.
     """
     definition = checkpoints.read_document(
         config.layout.checkpoint(source.rows_table), "definition"
@@ -298,10 +299,9 @@ def _misspelled(
         dropped |= {each.lower() for each in before} - names
         read |= names
     unread = [each for each in columns if each.lower() not in read - dropped]
-    nearest = nearest_name(name, unread, cutoff=0.8)
+    nearest, digits = nearest_name(name, unread, cutoff=0.8) or "", re.compile(r"\d")
     # `amount2` may come beside `amount`.
-    is_numbered = re.sub(r"\d", "", nearest or "").lower() == re.sub(r"\d", "", name).lower()
-    return None if is_numbered else nearest
+    return bool(nearest) and digits.sub("", nearest).lower() != digits.sub("", name).lower()
 
 
 def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:

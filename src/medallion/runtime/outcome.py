@@ -22,16 +22,10 @@ from medallion.storage.text import Reporter, error_reason
 
 # The others of a verdict are among the errors of the run that has them, or are of an earlier run.
 _FAILURES = (
-    ProblemCode.BLOCKED,
-    ProblemCode.DELETES,
-    ProblemCode.SNAPSHOT,
-    ProblemCode.REJECTED,
-    ProblemCode.WAITING,
-    ProblemCode.CHANGED,
-    ProblemCode.FOLDER,
-    ProblemCode.STALE,
+    ProblemCode.BLOCKED, ProblemCode.DELETES, ProblemCode.SNAPSHOT, ProblemCode.REJECTED,
+    ProblemCode.WAITING, ProblemCode.CHANGED, ProblemCode.FOLDER, ProblemCode.STALE,
     ProblemCode.NO_SCHEMA,
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

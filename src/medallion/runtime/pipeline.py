@@ -29,7 +29,7 @@ from medallion.spark.errors import StreamError, as_medallion_error, raise_combin
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
 from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
-from medallion.spark.watch import await_all
+from medallion.spark.watch import await_all, describe_active, never_silent
 from medallion.state import journal, pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
@@ -200,7 +200,7 @@ class Pipeline:
         cores = self.spark.sparkContext.defaultParallelism
         at_once = self.config.max_concurrent_queries or 4 * cores
         with suppress(StreamError):  # which combines the errors of all
-            await_all(start_due(), self.report, at_once)
+            await_all(start_due(), at_once)
         failures += [
             (flow, StreamError(f"{flow.name}: {reason}"))
             for flow in started
@@ -310,11 +310,22 @@ def open_pipeline(
         report(f"medallion {command} on {config.layout.root}{new}")
         if plan is None:
             carry_out_renames(config, report)
-        started = time.monotonic()
+        started, sessions = time.monotonic(), list[SparkSession]()
+        is_endless = work is Workload.ENDLESS  # a stream is mostly silent
         work = work or planner.estimate_workload(config, plan)
-        with session_of_command(config, f"medallion {command}", debug, work) as spark:
+        session = session_of_command(config, f"medallion {command}", debug, work)
+
+        def describe() -> str:
+            return describe_active(sessions[0]) if sessions else "Spark starts or stops"
+
+        talking = nullcontext(report) if is_endless else never_silent(report, describe)
+        with talking as report, session as spark:
+            sessions.append(spark)
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             planned = plan.reusable if plan else {}
             pipeline = Pipeline(spark, config, command, report, planned=planned)
             resume.resume_commands(spark, config, pipeline.runs, layers, report)
-            yield pipeline
+            try:
+                yield pipeline
+            finally:
+                sessions.clear()

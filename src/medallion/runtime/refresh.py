@@ -184,7 +184,7 @@ def publish_all_again(pipeline: Pipeline, name: str) -> None:
     flow.reset(pipeline.runs.last_batch(name))
     if not pipeline.start_flow(flow, trigger_options(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: {flow.unknown_schema_reason()}.")
-    await_all([flow.started_run], pipeline.report)
+    await_all([flow.started_run])
     sent = sum(map(flow.sent, flow.started_run.batches.values()))
     if failures := record_flows(pipeline.runs, [flow]):
         raise next(iter(failures.values()))
@@ -296,7 +296,7 @@ def _rebuild(pipeline: Pipeline, table: str, with_readers: bool = False) -> None
     flow = staged.flow(table)
     if not staged.start_flow(flow, trigger_options(AVAILABLE_NOW), is_new=True):
         raise UsageError(f"{table} cannot be rebuilt yet: {flow.unknown_schema_reason()}.")
-    await_all([flow.started_run], pipeline.report)
+    await_all([flow.started_run])
     row = flow_row(staged.runs, flow, flow.finish_batches(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = delta_tables.row_count(layout.table(table))

@@ -1,27 +1,79 @@
 """Waiting for queries to end, and messages about running queries."""
 
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from math import inf
+from threading import Event, Thread
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import RunningQuery, stop_all
-from medallion.storage import clock
-from medallion.storage.text import Reporter
+from medallion.storage.text import Reporter, counted
 
-_REPORT_SECONDS = 10.0  # between two reports on running queries
+_NO_QUERY = "between queries"
+_SILENT_SECONDS = 10.0  # without a report, until the running queries are reported
 _POLL_SECONDS = 0.5
 _FINISH = 30  # seconds in which all queries of a stream may complete their batches
 
 
-def await_all(runs: Iterable[RunningQuery], report: Reporter, at_once: float = inf) -> None:
+@contextmanager
+def never_silent(report: Reporter, describe: Callable[[], str]) -> Iterator[Reporter]:
+    """Yield a reporter that is never silent for long: after ten seconds it reports what runs.
+
+    Args:
+        report: reports a line, also in another thread.
+        describe: returns what runs now.
+    """
+    started = reported_at = time.monotonic()
+    is_done = Event()
+
+    def report_now(text: str) -> None:
+        nonlocal reported_at
+        reported_at = time.monotonic()
+        report(text)
+
+    def watch() -> None:
+        while not is_done.wait(_POLL_SECONDS):
+            if (now := time.monotonic()) - reported_at >= _SILENT_SECONDS:
+                report_now(f"  {now - started:.0f} s: {describe()}")
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield report_now
+    finally:
+        is_done.set()
+        thread.join()
+
+
+def describe_active(spark: SparkSession) -> str:
+    """Return the active queries, each with the rows that its batch has read so far."""
+    with suppress(Exception):  # Java may be ending, and this is no part of the work
+        return ", ".join(_describe(spark, query) for query in spark.streams.active) or _NO_QUERY
+    return _NO_QUERY
+
+
+def _describe(spark: SparkSession, query: StreamingQuery) -> str:
+    context: Any = spark.sparkContext
+    tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
+    jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(str(query.runId)))
+    running = [job for job in jobs if job and job.status == "RUNNING"]
+    stages = [store.lastStageAttempt(stage) for job in running for stage in job.stageIds]
+    rows = max((stage.inputRecords() for stage in stages), default=0)
+    so_far = f" ({counted(rows, 'row')} so far)" if rows else ""
+    return f"{query.name} runs{so_far}"
+
+
+def await_all(runs: Iterable[RunningQuery], at_once: float = inf) -> None:
     """Wait until queries have ended; one that fails does not stop the others.
 
     Args:
         runs: the queries. An iterator may start each query when it yields it.
-        report: reports the queries that still run, every ten seconds.
         at_once: how many may run at the same time.
 
     Raises:
@@ -29,7 +81,6 @@ def await_all(runs: Iterable[RunningQuery], report: Reporter, at_once: float = i
         KeyboardInterrupt: a signal has come, and the queries have been stopped.
     """
     upcoming, started, active = iter(runs), list[RunningQuery](), list[RunningQuery]()
-    reported_at = time.monotonic()
     while True:
         while len(active) < at_once and (run := next(upcoming, None)):
             active.append(run)
@@ -47,23 +98,10 @@ def await_all(runs: Iterable[RunningQuery], report: Reporter, at_once: float = i
         if signals.is_shutdown_requested():
             stop_all(active)
         signals.raise_if_requested()
-        if time.monotonic() - reported_at >= _REPORT_SECONDS:
-            reported_at = time.monotonic()
-            _report_running(active, report)
         active[0].await_termination(_POLL_SECONDS)
     failures = [f"{run.name}: {error}" for run in started if (error := run.error())]
     if failures:
         raise StreamError("; ".join(failures))
-
-
-def _report_running(runs: Iterable[RunningQuery], report: Reporter) -> None:
-    """Report the queries that have run that long; each batch was reported with its own rows."""
-    now = clock.now_micros()
-    for run in runs:
-        seconds = (now - run.started_at) / 1_000_000
-        if seconds >= _REPORT_SECONDS:
-            done = f", after batch {max(run.batches)}" if run.batches else ""
-            report(f"  {run.name} still runs: {seconds:.0f} s{done}")
 
 
 def stop_after_batches(runs: Iterable[RunningQuery]) -> None:

@@ -58,7 +58,7 @@ def interrupt_once(
 def run_until_interrupted(home: Lakehouse) -> None:
     """Run bronze's query until the interruption; its batch metrics are not recorded."""
     with pytest.raises(StreamError, match="interrupted"):
-        await_all((flow.started_run for flow in start_flows(home.pipeline(), "bronze")), print)
+        await_all(flow.started_run for flow in start_flows(home.pipeline(), "bronze"))
 
 
 def ingest_until_interrupted(home: Lakehouse) -> None:

@@ -62,7 +62,7 @@ def interrupt_between_rows_and_ledger(
     with monkeypatch.context() as patch:
         patch.setattr(FileBatch, "record_in_ledger", interrupt)
         with without_queries(), pytest.raises(StreamError, match="interrupted"):
-            await_all((flow.started_run for flow in start_flows(home.pipeline(), "bronze")), print)
+            await_all(flow.started_run for flow in start_flows(home.pipeline(), "bronze"))
 
 
 def change_during_read(home: Lakehouse, patch: pytest.MonkeyPatch, name: str, line: str) -> None:

@@ -215,7 +215,7 @@ def test_unrecorded_batch_of_an_older_version(
     with monkeypatch.context() as patched:
         patched.setattr(writer, "write_once", append)
         started = start_flows(lakehouse.pipeline(), "silver")
-        await_all((flow.started_run for flow in started), print)
+        await_all(flow.started_run for flow in started)
     with pytest.raises(MedallionError, match=r"an older version wrote it\. Rebuild the table"):
         lakehouse.fill("silver")
 
@@ -226,7 +226,7 @@ def test_rules_changed_during_a_query_do_not_apply(after_first: Lakehouse, tmp_p
     pipeline = ingest_late_row(lakehouse, tmp_path)
     started = start_flows(pipeline, "silver")
     add_only_q_rule(lakehouse)
-    await_all((flow.started_run for flow in started), print)
+    await_all(flow.started_run for flow in started)
     assert record_flows(pipeline.runs, started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
     assert lakehouse.rows("quarantine.event") == []
@@ -245,7 +245,7 @@ def test_rules_changed_after_an_interruption_apply_to_new_rows(
     keep_only_events(lakehouse, late)
     pipeline = ingest_late_row(lakehouse, tmp_path)
     # Interrupt the batch before it is recorded.
-    await_all((flow.started_run for flow in start_flows(pipeline, "silver")), print)
+    await_all(flow.started_run for flow in start_flows(pipeline, "silver"))
     add_only_q_rule(lakehouse)
     keep_only_events(lakehouse, "quarantine" if late == "admit" else "admit")
     # Rows that arrived since are not part of that batch.

@@ -140,7 +140,7 @@ def test_interrupted_batch_keeps_its_lookup_table(
         lakehouse.fill("silver")
     moved_copies.rename(copies)
     # This run completes the batch, and is interrupted before its record.
-    await_all((flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver")), print)
+    await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
     assert rows(lakehouse) == AFTER_FIRST
     assert lakehouse.rows("quarantine.activity", "Device", "_failed_rules") == [
         ("old", ["recalled"])
