@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from medallion.errors import StatementError, UsageError
 from medallion.sql import guard
-from medallion.sql.mistakes import describe, sql_types
+from medallion.sql.mistakes import describe, sql_types, table_alone
 from medallion.sql.result import Result
 from medallion.storage import delta_tables
 from medallion.storage.layout import Layout
@@ -81,7 +81,12 @@ class Database:
 
     def execute(self, statement: str) -> tuple[Schema, Iterator[RecordBatch]]:
         """Run a statement; return its schema, and stream its record batches."""
-        parsed = guard.parse_read_only(statement)
+        try:
+            parsed = guard.parse_read_only(statement)
+        except UsageError:
+            if mistake := table_alone(statement, [*self.views, *sorted(self.tables)]):
+                raise StatementError(mistake[0], statement, mistake[1]) from None
+            raise
         layout = Layout(self.root)
         layout.require_root()
         read_format(layout)

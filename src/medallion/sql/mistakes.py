@@ -71,11 +71,23 @@ def sql_types(text: str) -> str:
     return text
 
 
+def table_alone(sql: str, tables: Sequence[str]) -> tuple[str, Span] | None:
+    """Return the message for a statement that starts with a table, and where; else None."""
+    if first := re.match(r"\s*([\w.]+)", sql):
+        names = [t for t in tables if first[1].lower() in (t, t.partition(".")[2])]
+        for table in names[-1:]:  # silver's
+            message = f"{first[1]} is no statement: did you mean SELECT * FROM {table}?"
+            return message, first.span(1)
+    return None
+
+
 def _missing_table(name: str, root: str, tables: Sequence[str]) -> str:
     if not tables:
         return f"there is no table {name} under {root}; no nightly run yet: medallion nightly"
-    of_name = [table for table in reversed(tables) if table.partition(".")[2] == name]
-    if nearest := next(iter(of_name), None) or nearest_name(name, tables):
+    of_name = {table.partition(".")[2]: table for table in tables}  # silver's is the last one
+    short = name.lower().rpartition(".")[2]
+    nearest = nearest_name(name, tables, cutoff=0.8) or of_name.get(short)
+    if nearest := nearest or of_name.get(nearest_name(short, of_name) or ""):
         return f"there is no table {name} under {root}: did you mean {nearest}?"
     return f"there is no table {name} under {root}; the tables are {', '.join(tables)}"
 
