@@ -562,9 +562,15 @@ def test_not_yaml(tmp_path: Path) -> None:
 
 
 def test_duplicate_key_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "pipeline.yaml").write_text("sources:\n  event: {}\n  sensor: {}\n  event: {}\n")
-    with pytest.raises(ConfigError, match=r'line 4: not readable .* duplicate key "event"'):
-        load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    twice = "sources:\n  event: {}\n  sensor: {}\n  event: {}\n"
+    for text, lines in (
+        (twice, "lines 2 and 4: event is"),
+        (f"gold: [{{event: 1}}, 2]\n{twice}", "lines 3 and 5: event is"),
+        ("gold:\n  a: {b: 1, c: 2,\n    b: 3}\n", "lines 2 and 3: b is"),
+    ):
+        (tmp_path / "pipeline.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=rf"pipeline.yaml {lines} there twice; remove one"):
+            load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
 def test_merge_keys_of_yaml(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_bronze_concerns_new_fields_of_silver(home: Home, sql: str, is_checked: 
     settings = pending_work.settings_digests(home.config)["bronze.activity"]
     pending_work.record_settings(home.config, "bronze.activity", settings)
     source = home.config.sources["activity"]
-    edited = replace(source, silver={**source.silver, "more": sql}, keys=("more",))
+    edited = replace(source, silver={**source.silver, "coupon": sql})
     config = replace(home.config, sources={"activity": edited})
     bronze, silver = planner.plan_run(config, RunRecords(home.layout)).queries
     assert (WorkReason.SETTINGS_CHANGED in bronze.reasons) == is_checked

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode
 from ruamel.yaml.reader import ReaderError
@@ -37,12 +38,29 @@ def read_yaml(file: Path) -> Any:
         raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
     except ReaderError as error:
         line, problem = text.count("\n", 0, error.position), error.reason
+    except DuplicateKeyError:
+        raise ConfigError(f"{file} {_duplicate_key(YAML().compose(text))}") from None
     except MarkedYAMLError as error:
         line, problem = error.problem_mark.line if error.problem_mark else None, error.problem
     except Exception as error:  # ruamel.yaml raises many types, e.g. for unclosed brackets
         problem = str(error)
     location = "" if line is None else f" line {line + 1}"
     raise ConfigError(f"{file}{location}: not readable as YAML ({problem}).")
+
+
+def _duplicate_key(node: Any) -> str | None:
+    """Return the message for the first key of a document that a mapping has twice."""
+    lines, inner = dict[str, int](), node.value if isinstance(node.value, list) else ()
+    for each in inner:
+        key, value = each if isinstance(node, MappingNode) else (None, each)
+        if key and isinstance(key.value, str):
+            line, first = key.start_mark.line + 1, lines.get(key.value)
+            if first:
+                return f"lines {first} and {line}: {key.value} is there twice; remove one of them."
+            lines[key.value] = line
+        if message := _duplicate_key(value):
+            return message
+    return None
 
 
 def config_error(file: Path, path: str, problem: str) -> ConfigError:

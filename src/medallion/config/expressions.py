@@ -115,7 +115,7 @@ def refuse_wrong_condition(name: str, sql: str, columns: Collection[str], table:
     Args:
         name: the option with the condition.
     """
-    unknown = unknown_names(sql, columns, table).values()
+    unknown = unknown_names(sql, sorted(columns), table).values()
     if problem := sql_problem(sql) or next(iter(unknown), None):
         raise UsageError(f"{name} {problem}.")
 

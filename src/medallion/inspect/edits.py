@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from medallion.layers.definition import Change
 
 
+_ROWS_WITHOUT_COST = 100_000  # up to which a query takes as long as for one row
+
+
 class EditAction(StrEnum):
     """What becomes of a table."""
 
@@ -208,4 +211,6 @@ def _cost(config: Config, query: Query) -> tuple[int, float | None]:
     """Return the rows that a rebuild processes, and how long the last run suggests it takes."""
     rows = sum(map(delta_tables.row_count, map(config.layout.table, query.upstream)))
     last = RunRecords(config.layout).run_state.last_busy.get(query.name)
-    return rows, last.seconds * max(rows / last.rows_in, 1) if last and last.rows_in else None
+    if not last or not last.rows_in:
+        return rows, None
+    return rows, last.seconds * max(rows / max(last.rows_in, _ROWS_WITHOUT_COST), 1)

@@ -442,7 +442,8 @@ def _plan(config: Config, result: CheckResult) -> None:
                 result.queries[query.query] = tuple(map(str, reasons))
     result.queries = _with_readers(config, result.queries)
     result.edits = find_edits(config)
-    result.problems += edited_problems(config)
+    if not result.errors:  # a wrong table would be rebuilt
+        result.problems += edited_problems(config)
 
 
 def _with_readers(

@@ -165,7 +165,7 @@ def _names_new_fields(config: Config, query: Query) -> bool:
     recorded = pending_work.recorded_settings(config, query.name).get("sql", ())
     new = [sql for sql in pending_work.silver_sql(source) if sql not in recorded]
     columns = (registry.known_columns(config, source) if new else None) or ()
-    known = {*map(str.lower, (*columns, *source.silver))}
+    known = {*map(str.lower, columns)}
     has_fields = any({*sql} & {".", "["} for sql in new)
     names = map(expressions.column_names, new)
     return has_fields or any(each is None or {*map(str.lower, each)} - known for each in names)
