@@ -25,7 +25,8 @@ from medallion.runtime.check import (
     run_check,
 )
 from medallion.spark import checkpoints
-from medallion.state import pending_work
+from medallion.state import ledger, pending_work
+from medallion.state.ledger import Entry, State
 from medallion.storage.paths import StoragePath
 from tests.support.home import Home, tree
 from tests.support.sql import write
@@ -270,6 +271,18 @@ def test_files_that_need_a_header(project: Project) -> None:
     project.land("sales/b.csv", "Report\n\ntime,shop\n2026-05-01,x")
     (attention,) = project.check().lines(1)
     assert attention.startswith("landing/sales/b.csv: row 2 looks like its header")
+
+
+def test_file_of_an_ingested_name_will_be_rejected(project: Project) -> None:
+    config, _ = project.load()
+    paths = [f"landing/sales/{name}.json" for name in "ab"]
+    entries = [Entry("sales", path, 1, 9, 5, 0, state=State.INGESTED, rows=1) for path in paths]
+    ledger.write_entries(config.layout, entries)
+    project.land("sales/b.json", "{}")
+    result = project.check()
+    (line,) = result.lines(1)
+    assert line.startswith(f"{paths[0]}, and 1 more will be rejected: ")
+    assert (result.backlogs["sales"].files, result.exit_status) == (0, 1)
 
 
 def test_suites_are_refused_before_a_run(project: Project) -> None:

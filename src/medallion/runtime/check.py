@@ -46,6 +46,7 @@ from medallion.spark import checkpoints, settings
 from medallion.spark.settings import is_submitted
 from medallion.sql import engine, guard
 from medallion.state import pending_work
+from medallion.state.ledger import ReasonCode
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
 from medallion.storage.layout import layer_of
@@ -405,8 +406,16 @@ def _check_input(
     if source.stream:
         result.backlogs[source.name] = SOURCE_TYPES[source.format].backlog(config, source)
         return
-    entries = Discovery(config, source).entries()
+    discovery = Discovery(config, source)
+    entries = discovery.entries(scan := discovery.scan())
     result.backlogs[source.name] = backlog_of(entries)
+    refused = [each for each in scan.changed if each.is_refused]
+    # Of a copy of an ingested file no row is missing.
+    lost = [each for each in refused if each.reason_code != ReasonCode.SAME_FILE]
+    if lost:
+        more = f", and {len(lost) - 1:,} more" if len(lost) > 1 else ""
+        sentence = f"{lost[0].path}{more} will be rejected: {lost[0].why}"
+        result.problems.append(Problem(ProblemCode.REJECTED, source.name, sentence))
     folders = [each for each in entries if each.reason_code in ledger_files.FOLDERS]
     waiting = (each for each in entries if each.reason_code in ledger_files.FOR_THE_USER)
     files = Attention(
