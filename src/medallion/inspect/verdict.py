@@ -1,6 +1,6 @@
 """The verdict on a lakehouse: healthy, or what is wrong with its remedy; no JVM, read-only."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from medallion.config.model import Config
@@ -9,7 +9,7 @@ from medallion.ingest.files.listing import unread_file_warnings
 from medallion.inspect import balance as accounting
 from medallion.inspect import catalog, freshness, ledger_files
 from medallion.inspect.balance import BalanceSnapshot
-from medallion.inspect.edits import edited_problems, waiting_tables
+from medallion.inspect.edits import edited_problems, leftover_problems, waiting_tables
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.problems import RETRY, LakehouseVerdict, PartReader, Problem, ProblemCode
 from medallion.inspect.status import QueryStatus
@@ -44,7 +44,7 @@ class Observations:
 
 def observe(
     config: Config,
-    statuses: Iterable[QueryStatus] = (),
+    statuses: Sequence[QueryStatus] = (),
     snapshot: BalanceSnapshot | None = None,
     unread: Sequence[str] | None = None,
     errors: Sequence[str] | None = None,
@@ -52,7 +52,7 @@ def observe(
     """Read the records, the ledger and the tables' logs; what cannot be read is a problem.
 
     Args:
-        statuses: the queries, if they are known.
+        statuses: the queries, for `status`, which also names left-over tables.
         snapshot: the balances that a run has taken; by default those of the settled sources.
         unread: messages about files that no source reads, if they are known.
         errors: the errors of the nightly run that ends now; by default that of the last one.
@@ -89,6 +89,8 @@ def observe(
     parts.collect("tables", catalog.unlikely_times(config))
     parts.collect("ops.runs", _rescued_problems(config, state))
     parts.collect("landing", unread_problems(config, unread))
+    if statuses:  # a run reports what it can change
+        parts.collect("tables", leftover_problems(config))
     if errors and not any(problem.code in _CAUSES for problem in parts.problems):
         more = f" And {len(errors) - 1} more." if len(errors) > 1 else ""
         parts.problems.append(Problem(ProblemCode.FAILED, NIGHTLY, f"{errors[0]}{more}", RETRY))
