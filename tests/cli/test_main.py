@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
@@ -511,6 +512,24 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert (first, second) == ("NOT HEALTHY. stale: event", f"  {line}")
     assert len(rows_of(table.local, "number")) == 2
+    assert main.main(["nightly", "--quiet"]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [first, second]
+    (conf / "pipeline.yaml").write_text(text)
+    assert main.main(["nightly", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("answer", "confirmed"), [("y", True), ("YES", True), ("", False)])
+def test_confirmation_needs_a_terminal(
+    answer: str, confirmed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = argparse.Namespace(yes=False)
+    with pytest.raises(UsageError, match=r"Rebuild\? There is no terminal .* with --yes"):
+        commands._is_confirmed(options, "Rebuild?")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    assert commands._is_confirmed(options, "Rebuild?") == confirmed
+    assert commands._is_confirmed(argparse.Namespace(yes=True), "Rebuild?")
 
 
 def test_commands_report_a_damaged_table(

@@ -161,13 +161,22 @@ def erase_from_people(lakehouse: Lakehouse, purge: bool) -> None:
 def test_erase_dry_run_counts(two_runs: Lakehouse) -> None:
     before = {file: file.stat().st_mtime_ns for file in two_runs.root.rglob("*")}
     request = Request("silver.orders", ALICE, is_dry_run=True)
-    erasure = erase.erase_rows(two_runs.pipeline(), request).erasure
+    result = erase.erase_rows(two_runs.pipeline(), request)
+    erasure = result.erasure
     assert erasure.rows == ERASED
+    assert not any(note.startswith("Other tables") for note in result.notes)
     assert {(o.location, o.rows, o.action) for o in erasure.origins} == {
         ("archive/orders/a.json", 3, "deleted"),
         ("archive/orders/c.json", 1, "deleted"),
     }
     assert {file: file.stat().st_mtime_ns for file in two_runs.root.rglob("*")} == before
+
+
+def test_erase_names_tables_with_the_column(two_runs: Lakehouse) -> None:
+    request = Request("silver.people", "at is null", is_dry_run=True)
+    notes = erase.erase_rows(two_runs.pipeline(), request).notes
+    tables = "bronze.orders, quarantine.orders, silver.orders"
+    assert f"Other tables with a column at are not changed: {tables}." in notes
 
 
 def test_erase_one_person(erased: Lakehouse) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 
-from medallion.cli.render_runs import plan_lines
+from medallion.cli.render_runs import check_json, plan_lines
 from medallion.config.loader import load_with_errors
 from medallion.config.model import Config
 from medallion.errors import ConfigError, InvalidProjectError
@@ -24,8 +25,10 @@ from medallion.runtime.check import (
     refuse_invalid_project,
     run_check,
 )
+from medallion.runtime.nightly import Nightly
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
-from medallion.state import ledger, pending_work
+from medallion.state import journal, ledger, pending_work
 from medallion.state.ledger import Entry, State
 from medallion.storage.paths import StoragePath
 from tests.support.home import Home, tree
@@ -357,10 +360,25 @@ def test_changed_definitions_need_a_rebuild(project: Project) -> None:
     waits = "1 table waits for medallion apply"
     advice = "run medallion apply, which rebuilds them, or undo the edit"
     assert project.check().lines(1) == [f"{waits}; {advice}"]
+    plan = {each["table"]: each for each in check_json(project.check())["plan"]}
+    assert plan["silver.sales"]["action"] == "rebuild"
+    assert plan["silver.sales"]["changes"] == ["day as: none -> date(time)"]
     audit = run_audit(project.load()[0])
     (problem,) = (each for each in audit.problems if each.code is ProblemCode.EDITED)
     assert problem.sentence == f"{waits}: silver.sales (day as changed)"
     assert (audit.is_balanced, audit.balances) == (True, {})
+    # A nightly run leaves it and its readers out, or rebuilds it.
+    for on_change, left_out, pending in (
+        ("wait", {"silver.sales", "gold.counts"}, []),
+        ("apply", set[str](), ["silver.sales"]),
+    ):
+        project.document["on_change"] = on_change
+        config, reported = project.load()[0], list[str]()
+        pipeline = SimpleNamespace(config=config, report=reported.append, run_id="x")
+        nightly = Nightly(cast("Pipeline", pipeline))
+        nightly._handle_edits()
+        assert (nightly.left_out, [*journal.rebuilds(config)]) == (left_out, pending)
+        assert len(reported) == len(pending)
 
 
 def test_edits_for_new_rows_only(project: Project) -> None:

@@ -7,13 +7,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
+from medallion.config.queries import queries
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.audit import run_audit
@@ -316,6 +317,19 @@ def test_rebuild_pending_without_some_tables(rebuilding: Any) -> None:
     assert refresh.rebuild_pending(rebuilding, "silver") == []
     assert rebuilding.built == ["gold.c"]
     assert rebuilding.messages == []
+
+
+def test_refresh_of_several_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, in the order of the queries: silver's readers are rebuilt with it."""
+    config, refreshed = load({}, PROJECT), list[str]()
+    flows = {query.name: query for query in queries(config)}
+    pipeline = cast("Pipeline", SimpleNamespace(config=config, flow=flows.__getitem__))
+    monkeypatch.setattr(refresh, "refresh_table", lambda _, table: refreshed.append(table))
+    tables = ("gold.action_counts", "gold.device_totals", "silver.event", "bronze.activity")
+    refresh.refresh_tables(pipeline, tables)
+    assert refreshed == ["bronze.activity", "silver.event"]
+    refresh.refresh_tables(pipeline, tables[1::-1])
+    assert refreshed[2:] == [name for name in flows if name in tables[:2]]
 
 
 def test_rebuild_late(rebuilding: Any) -> None:
