@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from medallion.config.loader import load
-from medallion.ingest.schema import registry
 from medallion.runtime import planner
 from medallion.runtime.planner import Plan, estimate_workload
 from medallion.spark.settings import Workload
@@ -44,29 +43,23 @@ def test_reasons_of_bronze(home: Home) -> None:
     assert reasons_of(home)["silver.activity"] == not_created | {WorkReason.SETTINGS_CHANGED}
 
 
-@pytest.mark.parametrize(
-    ("sql", "is_checked"),
-    [
-        ("device", False),
-        ("upper(Device)", False),
-        ("coupon", True),  # bronze gets the column
-        ("device.model", True),
-        ("transform(device, x -> x.n)", True),
-        ("device[0]", True),
-        ("not ( sql", True),
-    ],
-)
-def test_bronze_concerns_new_fields_of_silver(home: Home, sql: str, is_checked: bool) -> None:
-    directory = home.layout.schemas("activity")
-    registry.add_version(directory, {"Device": "string"}, "inferred")
-    settings = pending_work.settings_digests(home.config)["bronze.activity"]
-    pending_work.record_settings(home.config, "bronze.activity", settings)
+@pytest.mark.parametrize("waiting", [(), ("silver.activity",)])
+def test_bronze_is_checked_with_edited_silver(
+    home: Home, waiting: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bronze gets the fields that silver names, unless silver waits for `apply`."""
+    for query, settings in pending_work.settings_digests(home.config).items():
+        pending_work.record_settings(home.config, query, settings)
     source = home.config.sources["activity"]
-    edited = replace(source, silver={**source.silver, "coupon": sql})
+    edited = replace(source, silver={**source.silver, "coupon": "coupon"})
     config = replace(home.config, sources={"activity": edited})
-    bronze, silver = planner.plan_run(config, RunRecords(home.layout)).queries
-    assert (WorkReason.SETTINGS_CHANGED in bronze.reasons) == is_checked
-    assert WorkReason.SETTINGS_CHANGED in silver.reasons
+    monkeypatch.setattr(planner, "waiting_tables", lambda _: dict.fromkeys(waiting, "edited"))
+    changed = {
+        plan.query: WorkReason.SETTINGS_CHANGED in plan.reasons
+        for plan in planner.plan_run(config, RunRecords(home.layout)).queries
+    }
+    both = {"bronze.activity": True, "silver.activity": True}
+    assert changed == ({"bronze.activity": False} if waiting else both)
 
 
 def test_unplannable_query_hides_no_other(home: Home) -> None:

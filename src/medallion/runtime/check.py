@@ -50,7 +50,7 @@ from medallion.state.ledger import ReasonCode
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
 from medallion.storage.layout import layer_of
-from medallion.storage.table_specs import INGESTED_AT, SPAN, WINDOW
+from medallion.storage.table_specs import INGESTED_AT, SPAN, WINDOW, bronze_columns, column_name
 from medallion.storage.text import counted
 
 
@@ -211,7 +211,7 @@ def _check_sql(config: Config, result: CheckResult) -> None:
 def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> None:
     entry, table = f"sources.{source.name}", f"bronze.{source.name}"
     # A Debezium source names columns of the row in the envelope.
-    columns = None if source.is_debezium else registry.known_columns(config, source)
+    columns = None if source.is_debezium else known_columns(config, source)
     for hint, type_ in source.hints.items():
         column, dot, _ = hint.partition(".")
         is_of_field = dot and column in (columns or ()) and column not in source.hints
@@ -276,6 +276,19 @@ def _check_expressions(
                 code = ProblemCode.DOUBTFUL
             error = str(config_error(config.pipeline_file, path, wrong))
             result.problems.append(Problem(code, path, error))
+
+
+def known_columns(config: Config, source: SourceConfig) -> Collection[str] | None:
+    """Return the known columns of a bronze table; None if its schema is unknown."""
+    version = registry.newest_version(config.layout.schemas(source.name))
+    if source.schema is None and not version.version:
+        return None
+    names = [*(source.schema or ()), *source.hints, *version.columns]
+    names += [*source.partition_columns, *source.record_fields]
+    names += [path.rpartition(".")[2] for path in source.record_fields]
+    # A column has `_` in place of characters that Delta refuses.
+    names += [column_name(name) for name in names]
+    return bronze_columns(dict.fromkeys(names, "string"), source.origin_columns)
 
 
 def _is_misspelled(
@@ -360,7 +373,7 @@ def _table_columns(config: Config, table: str) -> Collection[str] | None:
     """Return the columns of a table with a suite; None if they are not known."""
     layer, _, name = table.partition(".")
     if layer == "bronze":
-        return registry.known_columns(config, config.sources[name])
+        return known_columns(config, config.sources[name])
     if layer == "silver":
         return _silver_columns(config, name)
     match config.gold[name].definition:

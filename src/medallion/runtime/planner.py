@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from medallion.config import expressions
 from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, queries, query_names, readers
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
@@ -99,9 +98,12 @@ def plan_run(config: Config, runs: RunRecords, is_complete: bool = True) -> Plan
         is_complete: whether to plan all queries. Otherwise those that read tables are left out once
             there is work: they are planned when their inputs are written.
     """
-    settings, plans = pending_work.settings_digests(config), list[QueryPlan]()
     waiting = waiting_tables(config) if config.on_change == "wait" else {}
     waiting_queries = waiting.keys() | {query.name for query in readers(config, waiting)}
+    settings, plans = pending_work.settings_digests(config), list[QueryPlan]()
+    for name, source in config.sources.items():
+        if source.rows_table in waiting_queries:
+            del settings[f"bronze.{name}"]  # it gets the fields that silver names then
     for query in (each for each in queries(config) if each.name not in waiting_queries):
         if query.upstream and not is_complete and not Plan(tuple(plans), ()).is_idle:
             break
@@ -120,7 +122,7 @@ def plan_query(
     Args:
         runs: the recorded runs.
         query: the query to plan.
-        settings: `pending_work.settings_digests` of the configuration.
+        settings: `pending_work.settings_digests` of the configuration; of others it checks nothing.
 
     Raises:
         UsageError: the source has another format than before.
@@ -143,8 +145,8 @@ def plan_query(
 def _check_reasons(
     config: Config, runs: RunRecords, query: Query, settings: Mapping[str, str]
 ) -> Iterator[WorkReason]:
-    has_changed = pending_work.has_changed_settings(config, query.name, settings[query.name])
-    if has_changed or (not query.upstream and _names_new_fields(config, query)):
+    digest = settings.get(query.name)
+    if digest and pending_work.has_changed_settings(config, query.name, digest):
         yield WorkReason.SETTINGS_CHANGED
     # An output has no table, and bronze no SQL that needs the columns of its source.
     has_table = all(delta_tables.table_exists(config.layout.table(t)) for t in query.targets[:1])
@@ -154,21 +156,6 @@ def _check_reasons(
         yield WorkReason.NOT_CREATED
     if pending_work.needs_validation(config, runs.run_state, query.name):
         yield WorkReason.NOT_VALIDATED
-
-
-def _names_new_fields(config: Config, query: Query) -> bool:
-    """Return whether silver's SQL has got names that may be no columns of bronze yet.
-
-    A field within a column may be new, as only Spark can say.
-    """
-    source = config.sources[query.source]
-    recorded = pending_work.recorded_settings(config, query.name).get("sql", ())
-    new = [sql for sql in pending_work.silver_sql(source) if sql not in recorded]
-    columns = (registry.known_columns(config, source) if new else None) or ()
-    known = {*map(str.lower, columns)}
-    has_fields = any({*sql} & {".", "["} for sql in new)
-    names = map(expressions.column_names, new)
-    return has_fields or any(each is None or {*map(str.lower, each)} - known for each in names)
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
     _rebuild_all_pending(pipeline, (first, *later))
 
 
-def apply_edits(pipeline: Pipeline, tables: Iterable[str]) -> None:
+def apply_edits(pipeline: Pipeline, tables: Collection[str]) -> None:
     """Rebuild tables whose definition was edited; if it is interrupted, the next run continues.
 
     Args:
@@ -101,6 +101,9 @@ def apply_edits(pipeline: Pipeline, tables: Iterable[str]) -> None:
         MedallionError: a table cannot be rebuilt; the others are.
     """
     journal.require_rebuilds(pipeline.config, tables)
+    for flow in pipeline.flows("bronze"):
+        if {reader.name for reader in readers(pipeline.config, flow.targets)} & {*tables}:
+            pipeline.start_flow(flow, None)  # it gets the fields that silver names now
     _rebuild_all_pending(pipeline, ("silver", "gold"))
 
 

@@ -42,7 +42,8 @@ class WorkReason(StrEnum):
 
 
 _SETTINGS = "settings"
-# The keys of a source that concern its bronze query alone, and its silver query alone.
+# The keys of a source that concern bronze alone, and silver alone. Of silver's SQL, bronze gets the
+# fields that it names.
 _OF_INTAKE = {
     "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source", "clean_after",
     "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger", "stream", "ignore",
@@ -50,8 +51,10 @@ _OF_INTAKE = {
 _OF_NEW_SILVER = {
     "watermark", "max_future", "max_past", "late", "on_rescued", "on_conversion",
 }  # fmt: skip
-_OF_SILVER = {"silver", "lookup", "cdc", "event_time", "keys", *_OF_NEW_SILVER}
-_OF_NO_ROW = {"name", "renamed_from", "expect_every"}
+_OF_SILVER = {"lookup", "event_time", "keys", *_OF_NEW_SILVER}
+_NOT_OF_NEW_ROWS = {
+    "name", "renamed_from", "expect_every", "silver", "cdc", "is_debezium", "stream", "options",
+}  # fmt: skip
 # An output is blocked only by the gate of its gold table: other gates leave that table as it is.
 _GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}
 
@@ -99,8 +102,6 @@ def _settings(config: Config, query: Query) -> dict[str, Any]:
 def record_settings(config: Config, query: str, settings: str) -> None:
     """Record the settings with which a query was started, or accepted without one."""
     document = {"of": settings, "of_new_rows": new_row_settings(config, query)}
-    if layer_of(query) == "bronze":
-        document["sql"] = silver_sql(config.sources[query.partition(".")[2]])
     checkpoints.write_document(config.layout.checkpoint(query), _SETTINGS, document)
 
 
@@ -114,13 +115,6 @@ def recorded_settings(config: Config, query: str) -> Mapping[str, Any]:
     return checkpoints.read_document(config.layout.checkpoint(query), _SETTINGS) or {}
 
 
-def silver_sql(source: SourceConfig) -> list[str]:
-    """Return the SQL that reads a source's bronze table, whose fields bronze has to have."""
-    cdc = source.cdc
-    changes = (cdc.sequence_by, cdc.apply_as_deletes, cdc.apply_as_truncates) if cdc else ()
-    return [*source.silver.values(), *filter(None, changes)]
-
-
 def new_row_settings(config: Config, query: str) -> dict[str, Any]:
     """Return the settings of a query that only new rows follow: expectations, and a source's keys.
 
@@ -130,7 +124,7 @@ def new_row_settings(config: Config, query: str) -> dict[str, Any]:
     values = {f"rule {each.name}": [each.type, each.kwargs, each.on_failure] for each in suite}
     if layer_of(query) == "bronze":
         source = config.sources[query.partition(".")[2]]
-        others = _OF_SILVER | _OF_NO_ROW | {"stream", "options", "is_debezium"}
+        others = _OF_SILVER | _NOT_OF_NEW_ROWS
         values |= {key: value for key, value in vars(source).items() if key not in others}
         values |= {f"options.{key}": value for key, value in vars(source.options).items()}
     for source in (each for each in config.sources.values() if each.rows_table == query):

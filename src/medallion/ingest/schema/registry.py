@@ -5,7 +5,7 @@ only through `medallion refresh bronze.<source>` or type widening, which rewrite
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from operator import attrgetter
@@ -208,19 +208,6 @@ def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
     reason = last.why or ("no row has a field" if last.is_ingested else "not read yet")
     more = f" ({counted(len(entries), 'file')} landed: medallion files)" if len(entries) > 1 else ""
     return f"no file gave its schema; {printable(last.path)} is {last.state}: {reason}{more}"
-
-
-def known_columns(config: Config, source: SourceConfig) -> Collection[str] | None:
-    """Return the known columns of a bronze table; None if its schema is unknown."""
-    version = newest_version(config.layout.schemas(source.name))
-    if source.schema is None and not version.version:
-        return None
-    names = [*(source.schema or ()), *source.hints, *version.columns]
-    names += [*source.partition_columns, *source.record_fields]
-    names += [path.rpartition(".")[2] for path in source.record_fields]
-    # A column has `_` in place of characters that Delta refuses.
-    names += [column_name(name) for name in names]
-    return bronze_columns(dict.fromkeys(names, "string"), source.origin_columns)
 
 
 def has_known_columns(config: Config, source: SourceConfig) -> bool:
