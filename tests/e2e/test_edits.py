@@ -197,7 +197,8 @@ def test_thirteen_edits(spark: SparkSession, tmp_path: Path) -> None:
     suite.write_text(json.dumps({"name": "silver.shop", "expectations": [rule]}))
     shop.load()
     plan = [(edit.table, edit.action, len(edit.changes)) for edit in find_edits(shop.config)]
-    assert plan == [("silver.shop", EditAction.NEW_ROWS, 2)]
+    new_rows = EditAction.NEW_ROWS
+    assert plan == [("bronze.shop", new_rows, 1), ("silver.shop", new_rows, 1)]
     shop.lakehouse.land("shop", "b.json", ORDERS[0].replace('"id": 1', '"id": 3'))
     shop.edit({}, {**monthly, "select _failed_rules from quarantine.shop": [(["few_ids"],)]})
     assert find_edits(shop.config) == []

@@ -19,11 +19,11 @@ def test_never_silent_reports_what_runs(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(watch, "_SILENT_SECONDS", 0.05)
     monkeypatch.setattr(watch, "_POLL_SECONDS", 0.01)
     messages, last = list[str](), time.monotonic() + 20
-    with watch.never_silent(messages.append, lambda: "silver.a runs (5 rows so far)") as report:
+    with watch.never_silent(messages.append, []) as report:
         report("bronze")
         while len(messages) < 3 and time.monotonic() < last:
             time.sleep(0.01)
-    assert messages[:3] == ["bronze", *["  0 s: silver.a runs (5 rows so far)"] * 2]
+    assert messages[:3] == ["bronze", *["  0 s: Spark starts"] * 2]
     ended = len(messages)
     time.sleep(0.1)
     assert len(messages) == ended

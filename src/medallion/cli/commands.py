@@ -347,13 +347,8 @@ def erase(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.erase import Request, run_erase
 
     config.layout.require_root()
-    request = Request(
-        options.table,
-        options.where,
-        cascade=options.cascade,
-        purge=options.purge,
-        is_dry_run=options.dry_run,
-    )
+    flags = options.cascade, options.purge, options.dry_run
+    request = Request(options.table, options.where, *flags)
     result = run_erase(config, request, _reporter(bool(options.json)), options.debug)
     return _present(options, render_tables.erasure_json, render_tables.erasure_text, result)
 

@@ -10,13 +10,7 @@ from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance, ChildBalance
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.edits import Edit, EditAction
-from medallion.inspect.problems import (
-    LakehouseVerdict,
-    ProblemCode,
-    problem_lines,
-    problems_json,
-    summary,
-)
+from medallion.inspect.problems import LakehouseVerdict, problem_lines, problems_json, summary
 from medallion.inspect.status import QueryStatus
 from medallion.runtime.check import CheckResult
 from medallion.runtime.outcome import Outcome
@@ -72,8 +66,7 @@ def _balance_line(outcome: Outcome) -> str:
         return "NOT BALANCED"
     if not outcome.is_good:
         return "the rows that were read add up, but the run has failed: see the errors"
-    problems = outcome.seen.verdict.problems
-    exceptions = [each for each in problems if each.is_reported or each.code is ProblemCode.EDITED]
+    exceptions = [each for each in outcome.seen.verdict.problems if each.is_expected]
     return f"balanced, but {summary(exceptions)}" if exceptions else "balanced"
 
 

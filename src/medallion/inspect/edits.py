@@ -202,7 +202,7 @@ def _new_row_changes(config: Config, query: Query) -> tuple[Change, ...]:
     """Return what has changed for new rows only."""
     from medallion.layers.definition import changes_between
 
-    recorded = pending_work.recorded_settings(config, query.name).get("of_new_rows")
+    recorded = pending_work.recorded_settings(config, query.name).get("new_rows")
     now = pending_work.new_row_settings(config, query.name)
     return () if recorded is None else tuple(changes_between(recorded, now))
 

@@ -10,13 +10,6 @@ from typing import Any
 
 from medallion.config import expressions
 from medallion.config.document import config_error
-from medallion.config.expressions import (
-    column_names,
-    did_you_mean,
-    nearest_name,
-    sql_problem,
-    unknown_names,
-)
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig, Statement
 from medallion.config.queries import queries, query_names
 from medallion.config.tables import ChildTable
@@ -233,8 +226,8 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     own = {name.lower(): sql for name, sql in source.silver.items()}
     hidden = own.keys() & {name.lower() for name in columns or ()}
     for key, sql in changes.items():
-        for name in hidden & {name.lower() for name in column_names(sql) or ()}:
-            if name not in map(str.lower, column_names(own[name]) or [name]):
+        for name in hidden & {name.lower() for name in expressions.column_names(sql) or ()}:
+            if name not in map(str.lower, expressions.column_names(own[name]) or [name]):
                 path, advice = f"{entry}.{key}", "Give silver's column another name to read that"
                 sentence = f"{path} reads {name} of silver, which is {own[name]}, and not {name} of"
                 problem = Problem(ProblemCode.DOUBTFUL, path, f"{sentence} {table}. {advice}.")
@@ -262,11 +255,11 @@ def _check_expressions(
     """
     for key, sql in sql_by_key.items():
         path = f"{entry}.{key}"
-        if problem := sql_problem(sql):
+        if problem := expressions.sql_problem(sql):
             result.add_error(str(config_error(config.pipeline_file, path, problem)), path)
-        unknown = {} if columns is None else unknown_names(sql, columns, tables)
+        unknown = {} if columns is None else expressions.unknown_names(sql, columns, tables)
         for name, wrong in unknown.items():
-            if inferred and not nearest_name(name, columns or ()):
+            if inferred and not expressions.nearest_name(name, columns or ()):
                 result.note(path, f"{path} reads {name}, which no row has had yet.")
                 continue
             code = ProblemCode.CONFIGURATION
@@ -308,12 +301,12 @@ def _is_misspelled(
     then = {key.removesuffix(" as"): sql for key, sql in (definition or {}).items()}
     read, dropped = set[str](), set[str]()
     for key, sql in sql_by_key.items():
-        before = column_names(str(then.get(key.removeprefix("silver.")) or "")) or ()
-        names = {each.lower() for each in column_names(sql) or ()}
+        before = expressions.column_names(str(then.get(key.removeprefix("silver.")) or "")) or ()
+        names = {each.lower() for each in expressions.column_names(sql) or ()}
         dropped |= {each.lower() for each in before} - names
         read |= names
     unread = [each for each in columns if each.lower() not in read - dropped]
-    nearest, digits = nearest_name(name, unread, cutoff=0.8) or "", re.compile(r"\d")
+    nearest, digits = expressions.nearest_name(name, unread, cutoff=0.8) or "", re.compile(r"\d")
     # `amount2` may come beside `amount`.
     return bool(nearest) and digits.sub("", nearest).lower() != digits.sub("", name).lower()
 
@@ -362,11 +355,13 @@ def _check_suite(config: Config, table: str, result: CheckResult) -> None:
     for expectation in read_suite(config.conf_dir, table):
         for name in _expectation_columns(expectation):
             if known and name.lower() not in known:
-                result.add_error(
-                    f'{suite_path(config.conf_dir, table)}: expectation "{expectation.name}" reads '
-                    f"{name}, which is not a column of {table}{did_you_mean(name, columns)}.",
-                    table,
+                hint = expressions.did_you_mean(name, columns)
+                reads = f'expectation "{expectation.name}" reads {name}'
+                where, problem = (
+                    suite_path(config.conf_dir, table),
+                    f"not a column of {table}{hint}",
                 )
+                result.add_error(f"{where}: {reads}, which is {problem}.", table)
 
 
 def _table_columns(config: Config, table: str) -> Collection[str] | None:
@@ -389,7 +384,9 @@ def _expectation_columns(expectation: Expectation) -> list[str]:
     kwargs = expectation.kwargs
     if expectation.type == BY_QUERY:
         is_simple = expectation.on_failure == "quarantine"
-        return (is_simple and column_names(str(kwargs.get("unexpected_rows_query")))) or []
+        return (
+            is_simple and expressions.column_names(str(kwargs.get("unexpected_rows_query")))
+        ) or []
     names = [kwargs.get(key) for key in ("column", "column_A", "column_B")]
     names += kwargs.get("column_list") or []
     return [name.partition(".")[0] for name in names if isinstance(name, str)]

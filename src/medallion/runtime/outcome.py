@@ -40,11 +40,8 @@ class GateResult:
     @property
     def blocking_failures(self) -> tuple[Failure, ...]:
         """Return the failures that block the later layers."""
-        return tuple(
-            failure
-            for failure in self.verdict.failures
-            if failure.on_failure == "stop" and failure.expectation not in self.accepted
-        )
+        stops = (each for each in self.verdict.failures if each.on_failure == "stop")
+        return tuple(each for each in stops if each.expectation not in self.accepted)
 
 
 @dataclass

@@ -29,7 +29,7 @@ from medallion.spark.errors import StreamError, as_medallion_error, raise_combin
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
 from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
-from medallion.spark.watch import await_all, describe_active, never_silent
+from medallion.spark.watch import await_all, never_silent
 from medallion.state import journal, pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
@@ -38,13 +38,9 @@ from medallion.storage.layout import layer_of
 from medallion.storage.text import Reporter
 
 _FLOWS: Mapping[QueryType, Callable[..., Flow]] = {
-    QueryType.BRONZE: Bronze,
-    QueryType.SILVER: Silver,
-    QueryType.CHANGES: Scd,
-    QueryType.CHILD: Child,
-    QueryType.GOLD: Gold,
-    QueryType.PUBLISH: Publish,
-}
+    QueryType.BRONZE: Bronze, QueryType.SILVER: Silver, QueryType.CHANGES: Scd,
+    QueryType.CHILD: Child, QueryType.GOLD: Gold, QueryType.PUBLISH: Publish,
+}  # fmt: skip
 
 
 @dataclass
@@ -314,18 +310,11 @@ def open_pipeline(
         is_endless = work is Workload.ENDLESS  # a stream is mostly silent
         work = work or planner.estimate_workload(config, plan)
         session = session_of_command(config, f"medallion {command}", debug, work)
-
-        def describe() -> str:
-            return describe_active(sessions[0]) if sessions else "Spark starts or stops"
-
-        talking = nullcontext(report) if is_endless else never_silent(report, describe)
+        talking = nullcontext(report) if is_endless else never_silent(report, sessions)
         with talking as report, session as spark:
             sessions.append(spark)
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             planned = plan.reusable if plan else {}
             pipeline = Pipeline(spark, config, command, report, planned=planned)
             resume.resume_commands(spark, config, pipeline.runs, layers, report)
-            try:
-                yield pipeline
-            finally:
-                sessions.clear()
+            yield pipeline

@@ -1,7 +1,7 @@
 """Waiting for queries to end, and messages about running queries."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from threading import Event, Thread
@@ -15,19 +15,18 @@ from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import RunningQuery, stop_all
 from medallion.storage.text import Reporter, counted
 
-_NO_QUERY = "between queries"
 _SILENT_SECONDS = 10.0  # without a report, until the running queries are reported
 _POLL_SECONDS = 0.5
 _FINISH = 30  # seconds in which all queries of a stream may complete their batches
 
 
 @contextmanager
-def never_silent(report: Reporter, describe: Callable[[], str]) -> Iterator[Reporter]:
+def never_silent(report: Reporter, sessions: Sequence[SparkSession]) -> Iterator[Reporter]:
     """Yield a reporter that is never silent for long: after ten seconds it reports what runs.
 
     Args:
         report: reports a line, also in another thread.
-        describe: returns what runs now.
+        sessions: the session, once there is one.
     """
     started = reported_at = time.monotonic()
     is_done = Event()
@@ -40,7 +39,7 @@ def never_silent(report: Reporter, describe: Callable[[], str]) -> Iterator[Repo
     def watch() -> None:
         while not is_done.wait(_POLL_SECONDS):
             if (now := time.monotonic()) - reported_at >= _SILENT_SECONDS:
-                report_now(f"  {now - started:.0f} s: {describe()}")
+                report_now(f"  {now - started:.0f} s: {_describe_active(sessions)}")
 
     thread = Thread(target=watch, daemon=True)
     thread.start()
@@ -51,11 +50,12 @@ def never_silent(report: Reporter, describe: Callable[[], str]) -> Iterator[Repo
         thread.join()
 
 
-def describe_active(spark: SparkSession) -> str:
+def _describe_active(sessions: Sequence[SparkSession]) -> str:
     """Return the active queries, each with the rows that its batch has read so far."""
-    with suppress(Exception):  # Java may be ending, and this is no part of the work
-        return ", ".join(_describe(spark, query) for query in spark.streams.active) or _NO_QUERY
-    return _NO_QUERY
+    with suppress(Exception):  # this is no part of the work
+        queries = [_describe(spark, query) for spark in sessions for query in spark.streams.active]
+        return ", ".join(queries) or ("between queries" if sessions else "Spark starts")
+    return "Spark stops"
 
 
 def _describe(spark: SparkSession, query: StreamingQuery) -> str:

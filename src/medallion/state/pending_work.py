@@ -6,6 +6,7 @@ Starting a query that finds nothing takes seconds, and most queries of a nightly
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -42,66 +43,48 @@ class WorkReason(StrEnum):
 
 
 _SETTINGS = "settings"
-# The keys of a source that concern bronze alone, and silver alone. Of silver's SQL, bronze gets the
-# fields that it names.
-_OF_INTAKE = {
-    "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source", "clean_after",
-    "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger", "stream", "ignore",
-}  # fmt: skip
-_OF_NEW_SILVER = {
-    "watermark", "max_future", "max_past", "late", "on_rescued", "on_conversion",
-}  # fmt: skip
-_OF_SILVER = {"lookup", "event_time", "keys", *_OF_NEW_SILVER}
-_NOT_OF_NEW_ROWS = {
-    "name", "renamed_from", "expect_every", "silver", "cdc", "is_debezium", "stream", "options",
-}  # fmt: skip
+_OF_OLD_ROWS = (
+    "name", "renamed_from", "expect_every", "silver", "lookup", "cdc", "is_debezium", "event_time",
+    "keys", "stream", "options",
+)  # fmt: skip
 # An output is blocked only by the gate of its gold table: other gates leave that table as it is.
 _GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}
 
 
 def settings_digests(config: Config) -> dict[str, str]:
-    """Return a digest by query, of the release, Spark's settings, and what concerns the query.
+    """Return a digest by query: of the release, of Spark's settings, and of what decides its rows.
 
-    These are keys of its entry, the suites that it applies, and the definitions of all tables
-    before it.
+    These are the entries and suites of its tables, and of all tables before them. `expect_every`
+    decides no row.
     """
     common, digests = hashlib.sha256(__version__.encode()), dict[str, str]()
     for directory in (DEFAULTS, config.conf_dir / "spark"):
         for file in sorted(path for path in directory.rglob("*") if path.is_file()):
             common.update(str(file.relative_to(directory)).encode() + file.read_bytes())
-    definitions = dict[str, object]()  # by table
+    by_table = dict[str, str]()
     for query in queries(config):
-        settings = _settings(config, query)
-        suites = (*query.upstream, *query.targets) if query.layer == "silver" else query.targets
-        rules = [read_text(suite_path(config.conf_dir, name)) for name in suites]
-        upstream = [definitions.get(name) for name in query.upstream]
+        tables = (*query.upstream, *query.targets)
+        rules = [read_text(suite_path(config.conf_dir, name)) for name in tables]
+        upstream = [by_table[name] for name in query.upstream]
         digest = common.copy()
-        digest.update(repr((query, settings, rules, upstream)).encode())
+        digest.update(repr((query, _entry(config, query), rules, upstream)).encode())
         digests[query.name] = digest.hexdigest()
-        if query.layer != "bronze":  # silver's settings have what decides bronze's columns
-            of_rows = {key: each for key, each in settings.items() if key not in _OF_NEW_SILVER}
-            definitions |= dict.fromkeys(query.targets, (of_rows, upstream))
+        by_table |= dict.fromkeys(query.targets, digests[query.name])
     return digests
 
 
-def _settings(config: Config, query: Query) -> dict[str, Any]:
-    """Return the keys of an entry of pipeline.yaml that concern a query."""
-    name, others = query.name.split(".")[1], {"expect_every"}
-    entry: SourceConfig | ChildTable | GoldTable
+def _entry(config: Config, query: Query) -> SourceConfig | ChildTable | GoldTable:
+    name = query.name.split(".")[1]
     if query.layer in ("gold", PUBLISH):
-        entry = config.gold[name]
-        others |= {"outputs"} if query.layer == "gold" else set()
-    elif query.type == QueryType.CHILD:
-        entry = config.silver[name]
-    else:
-        entry = config.sources[query.source]
-        others |= _OF_SILVER if query.layer == "bronze" else _OF_INTAKE
-    return {key: value for key, value in vars(entry).items() if key not in others}
+        return replace(config.gold[name], expect_every=None)
+    if query.type == QueryType.CHILD:
+        return config.silver[name]
+    return replace(config.sources[query.source], expect_every=None)
 
 
 def record_settings(config: Config, query: str, settings: str) -> None:
     """Record the settings with which a query was started, or accepted without one."""
-    document = {"of": settings, "of_new_rows": new_row_settings(config, query)}
+    document = {"of": settings, "new_rows": new_row_settings(config, query)}
     checkpoints.write_document(config.layout.checkpoint(query), _SETTINGS, document)
 
 
@@ -124,11 +107,8 @@ def new_row_settings(config: Config, query: str) -> dict[str, Any]:
     values = {f"rule {each.name}": [each.type, each.kwargs, each.on_failure] for each in suite}
     if layer_of(query) == "bronze":
         source = config.sources[query.partition(".")[2]]
-        others = _OF_SILVER | _NOT_OF_NEW_ROWS
-        values |= {key: value for key, value in vars(source).items() if key not in others}
+        values |= {key: value for key, value in vars(source).items() if key not in _OF_OLD_ROWS}
         values |= {f"options.{key}": value for key, value in vars(source.options).items()}
-    for source in (each for each in config.sources.values() if each.rows_table == query):
-        values |= {key: getattr(source, key) for key in sorted(_OF_NEW_SILVER)}
     return dict(json.loads(json.dumps(values, default=str)))
 
 

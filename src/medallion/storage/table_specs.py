@@ -102,18 +102,12 @@ WINDOW = ("window_start", "window_end")
 """Window columns of gold; the end is exclusive."""
 
 FILE_ORIGIN_COLUMNS: Columns = {
-    SOURCE_FILE: "string",
-    SOURCE_MODIFIED_AT: "timestamp",
-    SOURCE_POSITION: "long",
-}
+    SOURCE_FILE: "string", SOURCE_MODIFIED_AT: "timestamp", SOURCE_POSITION: "long",
+}  # fmt: skip
 MESSAGE_ORIGIN_COLUMNS: Columns = {
-    TOPIC: "string",
-    PARTITION: "int",
-    OFFSET: "long",
-    "_timestamp": "timestamp",
-    "_key": "string",
+    TOPIC: "string", PARTITION: "int", OFFSET: "long", "_timestamp": "timestamp", "_key": "string",
     "_headers": "array<struct<key: string, value: string>>",
-}
+}  # fmt: skip
 SILVER_ORIGIN_COLUMNS = (SOURCE_FILE, TOPIC, PARTITION, OFFSET)
 ARRIVAL = (INGESTED_AT, SOURCE_FILE, SOURCE_POSITION, TOPIC, PARTITION, OFFSET)
 """Columns that order the changes with one key and sequence."""

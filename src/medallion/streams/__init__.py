@@ -17,17 +17,6 @@ from medallion.streams.writing import named_trigger as trigger
 from medallion.streams.writing import write
 
 __all__ = [
-    "Stopped",
-    "Stream",
-    "StreamError",
-    "UsageError",
-    "await_termination",
-    "display",
-    "exception",
-    "explain",
-    "stop_all_streams",
-    "streams",
-    "trigger",
-    "until_stream_is_ready",
-    "write",
-]
+    "Stopped", "Stream", "StreamError", "UsageError", "await_termination", "display", "exception",
+    "explain", "stop_all_streams", "streams", "trigger", "until_stream_is_ready", "write",
+]  # fmt: skip
