@@ -141,13 +141,8 @@ def landed_text(landed: Mapping[str, Landed]) -> str:
 
 def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
     """Return nested figures under dotted names, such as `expected_quarantine.missing_x`."""
-    flat: dict[str, int] = {}
-    for name, value in document.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{part}": count for part, count in value.items()}
-        else:
-            flat[name] = value
-    return flat
+    parts = {k: v if isinstance(v, dict) else {"": v} for k, v in document.items()}
+    return {f"{k}.{part}".rstrip("."): n for k, v in parts.items() for part, n in v.items()}
 
 
 def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> str:

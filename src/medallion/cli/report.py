@@ -36,13 +36,6 @@ from medallion.storage.text import counted, error_reason, printable
 REFRESH_SECONDS = 5
 _ADDRESS = "127.0.0.1"
 _LONGEST_CELL = 400
-_RUN = (
-    "query", "state", "error", "started_at", "seconds", "batches", "rows_in", "rows_out",
-    "quarantined_rows", "duplicate_rows", "late_rows",
-)  # fmt: skip
-_GATE = (
-    "query", "state", "failures", "started_at", "rows_in", "accepted_expectations", "seconds",
-)  # fmt: skip
 
 
 def report_json(overview: Overview) -> dict[str, Any]:
@@ -103,15 +96,11 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
     template = _environment().get_template("page.html.j2")
     return template.render(
         overview=overview,
-        audit=overview.audit,
         balance_verdict=render_runs.balance_verdict(overview.audit),
-        last_run=overview.seen.run_state.nightly or next(iter(overview.runs), None),
         refresh_seconds=refresh_seconds,
         stale={p.subject: p.sentence for p in overview.seen.verdict.problems if p.code == "stale"},
         statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
         balance=shown_figures("source", overview.audit.balances),
-        run_columns=_RUN,
-        gate_columns=_GATE,
         charts=charts.all_charts(overview),
         css=_asset("page.css"),
         library=library,

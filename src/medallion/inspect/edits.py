@@ -211,6 +211,5 @@ def _cost(config: Config, query: Query) -> tuple[int, float | None]:
     """Return the rows that a rebuild processes, and how long the last run suggests it takes."""
     rows = sum(map(delta_tables.row_count, map(config.layout.table, query.upstream)))
     last = RunRecords(config.layout).run_state.last_busy.get(query.name)
-    if not last or not last.rows_in:
-        return rows, None
-    return rows, last.seconds * max(rows / max(last.rows_in, _ROWS_WITHOUT_COST), 1)
+    known = max(last.rows_in or 0, _ROWS_WITHOUT_COST) if last else 1
+    return rows, last.seconds * max(rows / known, 1) if last else None

@@ -111,20 +111,11 @@ def _state(run: LastRun | None, holder: str | None) -> str:
 def _backlog(config: Config, source: SourceConfig, last_busy: LastRun | None) -> BacklogStatus:
     """Return the backlog of a source, with the rate of the last run that ingested rows."""
     waiting = SOURCE_TYPES[source.format].backlog(config, source)
-    rate = _bytes_per_second(config, source, last_busy)
-    return BacklogStatus(
-        files=waiting.files,
-        messages=waiting.messages,
-        bytes=waiting.bytes,
-        oldest_age=None if waiting.oldest is None else _age(waiting.oldest),
-        bytes_per_second=round(rate, 1) if rate else None,
-        caught_up_in=_seconds_to_catch_up(waiting, rate),
-    )
-
-
-def _age(since: int) -> float:
-    """Return the seconds since a time; 0 if it is in the future, by another machine's clock."""
-    return max(round((clock.now_micros() - since) / 1e6, 1), 0.0)
+    rate, age, oldest = _bytes_per_second(config, source, last_busy), None, waiting.oldest
+    if oldest is not None:  # it may be in the future, by another machine's clock
+        age = max(round((clock.now_micros() - oldest) / 1e6, 1), 0.0)
+    speed = round(rate, 1) if rate else None, _seconds_to_catch_up(waiting, rate)
+    return BacklogStatus(waiting.files, waiting.messages, waiting.bytes, age, *speed)
 
 
 def _seconds_to_catch_up(waiting: Backlog, rate: float | None) -> float | None:

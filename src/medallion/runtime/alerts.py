@@ -5,6 +5,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -70,15 +71,8 @@ def send_alerts(
 def _run_command(settings: OnFailure, text: str) -> str | None:
     """Run the command; return why it failed, or None."""
     try:
-        process = subprocess.run(
-            settings.command,
-            input=text,
-            encoding="utf-8",
-            errors="replace",
-            capture_output=True,
-            timeout=_COMMAND_SECONDS,
-            check=False,
-        )
+        given: dict[str, Any] = {"input": text.encode(errors="replace"), "capture_output": True}
+        process = subprocess.run(settings.command, **given, timeout=_COMMAND_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return f"{settings.command[0]} took longer than {_COMMAND_SECONDS} s"
     except OSError as error:

@@ -199,16 +199,9 @@ def _count_rows(pipeline: Pipeline, request: Request) -> Erasure:
         raise UsageError(f"{_WHERE}: {one_line(str(error))}.") from None
     except SPARK_ERRORS as error:
         raise as_medallion_error(error, f"{_WHERE} cannot be evaluated") from error
-    return Erasure(
-        id=uuid.uuid4().hex,
-        table=table,
-        condition=condition,
-        purge=request.purge,
-        rows=rows,
-        undecided=sum(row["undecided"] for row in counts),
-        origins=tuple(origins),
-        rebuilt=tuple(t for t in _tables(config, table) if t not in rows),
-    )
+    rebuilt = tuple(t for t in _tables(config, table) if t not in rows)
+    undecided, found = sum(row["undecided"] for row in counts), (tuple(origins), rebuilt)
+    return Erasure(uuid.uuid4().hex, table, condition, request.purge, rows, undecided, *found)
 
 
 def _source_and_rows(pipeline: Pipeline, name: str) -> tuple[SourceConfig, DataFrame]:
