@@ -35,13 +35,9 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
             charts[f"gold:{table.table}"] = chart
     charts |= {f"runs:{name}": chart for name, chart in run_charts(overview.runs).items()}
     sizes = {name: size.bytes for name, size in overview.sizes.items()}
-    charts["sizes"] = {
-        "type": "bars",
-        "unit": "bytes",
-        "names": list(sizes),
-        "values": list(sizes.values()),
-        "colors": [layer if (layer := layer_of(name)) != "ops" else "other" for name in sizes],
-    }
+    colors = [layer if (layer := layer_of(name)) != "ops" else "other" for name in sizes]
+    bars = {"type": "bars", "unit": "bytes", "colors": colors}
+    charts["sizes"] = bars | {"names": [*sizes], "values": [*sizes.values()]}
     troubled = [problem.subject for problem in overview.seen.verdict.errors]
     charts["lineage"] = lineage(overview.edges, troubled)
     return charts
@@ -156,12 +152,8 @@ def lineage(edges: Sequence[tuple[str, str]], troubled: Iterable[str]) -> Chart:
     columns: list[list[str]] = [[] for _ in range(max(column.values(), default=-1) + 1)]
     for name, at in column.items():
         columns[at].append(name)
-    return {
-        "type": "lineage",
-        "columns": columns,
-        "edges": [list(edge) for edge in edges],
-        "troubled": sorted(set(troubled)),
-    }
+    drawn = {"type": "lineage", "columns": columns, "edges": [list(edge) for edge in edges]}
+    return {**drawn, "troubled": sorted(set(troubled))}
 
 
 def is_number(value: Any) -> bool:

@@ -182,13 +182,9 @@ def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:
 
 
 def _child_balance(config: Config, name: str, run_state: RunState) -> ChildBalance:
-    recorded = run_state.totals_of(f"silver.{name}")
-    return ChildBalance(
-        elements=recorded.rows_in,
-        silver_rows=_row_count(config.layout.table(f"silver.{name}")),
-        quarantined_rows=_row_count(config.layout.table(f"quarantine.{name}")),
-        duplicate_rows=recorded.duplicate_rows,
-    )
+    recorded, table = run_state.totals_of(f"silver.{name}"), config.layout.table
+    silver, quarantined = (_row_count(table(f"{s}.{name}")) for s in ("silver", "quarantine"))
+    return ChildBalance(recorded.rows_in, silver, quarantined, recorded.duplicate_rows)
 
 
 def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balance:

@@ -131,6 +131,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         name: parts.read_or(_NO_SIZE, name, partial(delta_tables.table_size, path))
         for name, path in sorted(config.layout.tables().items())
     }
+    arrivals = partial(freshness.last_arrivals, config, seen.run_state)
     return Overview(
         root=str(config.layout.root),
         created_at=created_at,
@@ -138,9 +139,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         gold=gold,
         broken={source: dict(rows) for source, rows in broken.items()},
         seen=seen,
-        arrivals=parts.read_or(
-            {}, "ops.files", partial(freshness.last_arrivals, config, seen.run_state)
-        ),
+        arrivals=parts.read_or({}, "ops.files", arrivals),
         gates=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "gate"))),
         runs=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "query"))),
         statuses=tuple(query_statuses(config)),

@@ -101,13 +101,10 @@ def run_backfill(
     known = {(entry.path, entry.version) for entry in before.values() if entry.is_ingested}
     new = [e for e in entries if e.is_ingested and (e.path, e.version) not in known]
     waiting = (entry for entry in entries if entry.state == State.PENDING)
-    return BackfillResult(
-        files=len(paths),
-        new_files=len(new),
-        rows=sum(entry.rows or 0 for entry in new),
-        refused=tuple(e for e in entries if e.is_refused or e.state == State.VANISHED),
-        waiting=tuple(replace(entry, why=entry.why or _CHANGED) for entry in waiting),
-    )
+    refused = tuple(e for e in entries if e.is_refused or e.state == State.VANISHED)
+    unread = tuple(replace(entry, why=entry.why or _CHANGED) for entry in waiting)
+    rows = sum(entry.rows or 0 for entry in new)
+    return BackfillResult(len(paths), len(new), rows, refused, unread)
 
 
 def request_backfill(config: Config, source: str, path: str | os.PathLike[str]) -> StoragePath:

@@ -419,7 +419,7 @@ def _check_input(
     discovery = Discovery(config, source)
     entries = discovery.entries(scan := discovery.scan())
     result.backlogs[source.name] = backlog_of(entries)
-    refused = [each for each in scan.changed if each.is_refused]
+    refused = (each for each in scan.changed if each.is_refused)
     # Of a copy of an ingested file no row is missing.
     lost = [each for each in refused if each.reason_code != ReasonCode.SAME_FILE]
     if lost:

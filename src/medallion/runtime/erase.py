@@ -220,13 +220,9 @@ def _with_matches(
     Raises:
         UsageError: the condition is not boolean, or does not depend on the row alone.
     """
-    with_matches = partial(
-        transform.with_matches,
-        silver=source.silver,
-        event_time=source.event_time,
-        origin=source.silver_origin_columns,
-        condition=condition,
-    )
+    columns = {"event_time": source.event_time, "origin": source.silver_origin_columns}
+    with_silver = partial(transform.with_matches, silver=source.silver, condition=condition)
+    with_matches: Callable[..., DataFrame] = partial(with_silver, **columns)
     rows = with_matches(bronze)
     if dict(rows.dtypes)[transform.MATCHES] != "boolean":
         raise UsageError(f"{_WHERE} is not a condition: {condition!r} is neither true nor false.")

@@ -148,12 +148,8 @@ def _stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[Re
         # Rounded up: a watermark of that millisecond is not after the row.
         last = F.unix_millis(F.max(source.event_time)) + 1 if is_deduplicated else F.lit(0)
         replayed, until = new.agg(F.count(F.lit(1)), last).collect()[0]
-        counts = ReplayCounts(
-            validated=validated.count(),
-            replayed=replayed,
-            duplicate=rows.where(transform.DUPLICATE).count(),
-            quarantined=left.count(),
-        )
+        duplicates = rows.where(transform.DUPLICATE).count()
+        counts = ReplayCounts(validated.count(), replayed, duplicates, left.count())
         if counts.replayed or counts.duplicate:
             staged = replay_staging(flow.config, source.name)
             for name, frame in ((SILVER, new), (QUARANTINE, left)):

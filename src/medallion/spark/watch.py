@@ -62,9 +62,8 @@ def _describe(spark: SparkSession, query: StreamingQuery) -> str:
     context: Any = spark.sparkContext
     tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
     jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(str(query.runId)))
-    running = [job for job in jobs if job and job.status == "RUNNING"]
-    stages = [store.lastStageAttempt(stage) for job in running for stage in job.stageIds]
-    rows = max((stage.inputRecords() for stage in stages), default=0)
+    stages = [id_ for job in jobs if job and job.status == "RUNNING" for id_ in job.stageIds]
+    rows = max((store.lastStageAttempt(id_).inputRecords() for id_ in stages), default=0)
     so_far = f" ({counted(rows, 'row')} so far)" if rows else ""
     return f"{query.name} runs{so_far}"
 

@@ -97,15 +97,8 @@ def stream_of(query: StreamingQuery) -> Stream:
     """Return the state of a query."""
     records = list(records_after(query, -1))
     last = records[-1] if records else {}
-    return Stream(
-        name=label(query),
-        id=query.id,
-        run_id=query.runId,
-        state=_state(query),
-        last_batch=last.get("batchId"),
-        rows_a_second=last.get("processedRowsPerSecond"),
-        watermark=watermark_of(last),
-    )
+    state, batch, rate = _state(query), last.get("batchId"), last.get("processedRowsPerSecond")
+    return Stream(label(query), query.id, query.runId, state, batch, rate, watermark_of(last))
 
 
 def _state(query: StreamingQuery) -> str:
