@@ -389,12 +389,15 @@ def test_edits_for_new_rows_only(project: Project) -> None:
         (checkpoint / "offsets").local.mkdir(parents=True)
         (checkpoint / "offsets/0").local.write_text("v1\n{}")
         pending_work.record_settings(config, query, settings)
-    assert [edit.table for edit in project.check().edits] == ["gold.counts"]  # it is new
+    counts = project.document["gold"]["counts"]
+    counts |= {"publish": {"files": {"format": "json"}}, "output_mode": "update"}
+    new = [(edit.table, edit.action) for edit in project.check().edits]
+    assert new == [(name, EditAction.NEW) for name in ("gold.counts", "publish.counts.files")]
     sales["watermark"], sales["hints"] = "2 hours", {"amount": "double"}
     sales["options"] = {"encoding": "iso8859-1"}
     strict = GUARDS[0] | {"meta": {"name": "missing_event_time", "on_failure": "stop"}}
     project.suite([strict])
-    bronze, silver, _ = project.check().edits
+    bronze, silver, *_ = project.check().edits
     assert bronze.action == silver.action == EditAction.NEW_ROWS
     assert [*map(str, bronze.changes)] == [
         'hints: {} -> {"amount": "double"}',

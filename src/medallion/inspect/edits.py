@@ -21,7 +21,7 @@ from medallion.state import journal, pending_work
 from medallion.state.journal import Rename
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.layout import LAYERS, layer_of
+from medallion.storage.layout import layer_of
 
 if TYPE_CHECKING:
     from medallion.layers.definition import Change
@@ -87,10 +87,10 @@ def find_edits(config: Config) -> list[Edit]:
         return []
     edits, rebuilt = list[Edit](), dict[str, None]()
     has_changed = _queries_with_changed_settings(config)
-    for query in queries(config, LAYERS):
+    for query in queries(config):
         reads = tuple(table for table in query.upstream if table in rebuilt)
         with suppress(*ITEM_ERRORS):
-            is_edited = query.name in has_changed and query.layer != "bronze"
+            is_edited = query.name in has_changed and query.layer in ("silver", "gold")
             changes = tuple(_changes(config, query)) if is_edited else ()
             if changes or (reads and delta_tables.table_exists(config.layout.table(query.name))):
                 rebuilt |= dict.fromkeys((query.name, *query.targets))

@@ -61,7 +61,7 @@ def changes_between(
     changes = [
         Change(key, then.get(key), now.get(key))
         for key in dict.fromkeys((*then, *now))
-        if key not in then or not _is_same(then[key], now.get(key), key in in_order)
+        if not _is_same(then.get(key), now.get(key), key in in_order)
     ]
     if len({_IS_CDC in then, _IS_CDC in now}) == 1:
         return changes
