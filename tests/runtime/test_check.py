@@ -13,12 +13,13 @@ import yaml
 from medallion.cli.render_runs import check_json, plan_lines
 from medallion.config.loader import load_with_errors
 from medallion.config.model import Config
-from medallion.errors import ConfigError, InvalidProjectError
+from medallion.errors import ConfigError, InvalidProjectError, UsageError
 from medallion.ingest.schema import registry
 from medallion.inspect.audit import run_audit
 from medallion.inspect.edits import EditAction
 from medallion.inspect.problems import ProblemCode
 from medallion.quality.suites import suite_path
+from medallion.runtime import erase, replay
 from medallion.runtime.check import (
     CheckResult,
     has_invalid_suites,
@@ -367,6 +368,12 @@ def test_changed_definitions_need_a_rebuild(project: Project) -> None:
     (problem,) = (each for each in audit.problems if each.code is ProblemCode.EDITED)
     assert problem.sentence == f"{waits}: silver.sales (day as changed)"
     assert (audit.is_balanced, audit.balances) == (True, {})
+    config, waiting = project.load()[0], r"^silver.sales waits for medallion apply \(day as changed"
+    with pytest.raises(UsageError, match=waiting):
+        erase.run_erase(config, erase.Request("silver.sales", "shop = 'x'", cascade=True), print)
+    write(root, "quarantine.sales", "SELECT 1 AS shop")
+    with pytest.raises(UsageError, match=waiting):
+        replay.source_to_replay(config, "quarantine.sales", None)
     # A nightly run leaves it and its readers out, or rebuilds it.
     for on_change, left_out, pending in (
         ("wait", {"silver.sales", "gold.counts"}, []),
@@ -379,6 +386,12 @@ def test_changed_definitions_need_a_rebuild(project: Project) -> None:
         nightly._handle_edits()
         assert (nightly.left_out, [*journal.rebuilds(config)]) == (left_out, pending)
         assert len(reported) == len(pending)
+
+
+def test_renames_are_noted(project: Project) -> None:
+    write(project.folder / "data/lakehouse", "gold.old", "SELECT 1 AS n")
+    project.document["gold"]["counts"]["renamed_from"] = "old"
+    assert project.check().lines(0) == ["the next nightly run moves what old has to counts."]
 
 
 def test_edits_for_new_rows_only(project: Project) -> None:

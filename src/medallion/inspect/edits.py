@@ -142,6 +142,13 @@ def waiting_tables(config: Config) -> dict[str, str]:
     }
 
 
+def refuse_waiting(config: Config, tables: Collection[str]) -> None:
+    """Raise UsageError if one of these tables waits for `medallion apply`."""
+    for table, reason in waiting_tables(config).items():
+        if table in tables:
+            raise UsageError(f"{table} waits for medallion apply ({reason}): run it first.")
+
+
 def leftover_tables(config: Config) -> list[str]:
     """Return the tables that nothing in pipeline.yaml writes any more, except records."""
     written = {"ops", *(target for query in queries(config) for target in query.targets)}

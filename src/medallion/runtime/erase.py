@@ -24,6 +24,7 @@ from medallion.errors import UsageError
 from medallion.ingest.files import content, erase
 from medallion.ingest.files.batch import BatchContext
 from medallion.ingest.files.listing import current_info
+from medallion.inspect.edits import refuse_waiting
 from medallion.layers import recovery
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import refuse_nondeterministic
@@ -137,6 +138,7 @@ def _refuse_invalid(config: Config, request: Request) -> None:
         raise UsageError(f"No rows can be erased from {table}; name one of {', '.join(names)}.")
     if not delta_tables.table_exists(layout.table(table)):
         raise UsageError(f"{table} does not exist yet: nothing was ingested.")
+    refuse_waiting(config, _tables(config, table))
     columns = delta_tables.column_names(layout.table(table))
     refuse_wrong_condition(_WHERE, request.condition, columns, table)
     if not request.cascade and not request.is_dry_run:

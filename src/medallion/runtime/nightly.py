@@ -196,10 +196,8 @@ def gate_row(gate: GateResult) -> dict[str, Any]:
 
 def check_accepted(config: Config, accept: Sequence[str]) -> None:
     """Raise UsageError if `accept` names an expectation that no suite has."""
-    known = set()
-    for table in query_names(config):
-        for expectation in read_suite(config.conf_dir, table):
-            known |= {expectation.name, f"{table}.{expectation.name}"}
+    suites = {table: read_suite(config.conf_dir, table) for table in query_names(config)}
+    known = {n for t, suite in suites.items() for e in suite for n in (e.name, f"{t}.{e.name}")}
     for name in accept:
         if name not in known:
             raise UsageError(f"--accept {name}: no suite has an expectation of that name.")

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from medallion.config.expressions import refuse_wrong_condition
 from medallion.config.model import Config
 from medallion.errors import MedallionError, UsageError
+from medallion.inspect.edits import refuse_waiting
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
@@ -62,6 +63,7 @@ def source_to_replay(config: Config, table: str, where: str | None) -> str:
         raise UsageError(f"{table} cannot be replayed; these can: {known}.")
     if not delta_tables.table_exists(config.layout.table(table)):
         raise UsageError(f"{table} does not exist yet: run medallion run silver first.")
+    refuse_waiting(config, [config.sources[name].rows_table])
     columns = delta_tables.column_names(config.layout.table(table))
     refuse_wrong_condition("--where", where or "true", columns, table)
     return name
