@@ -114,9 +114,10 @@ def test_writer_that_resumes_late_is_refused(
     assert ids(table) == ([0, 20] if is_refused else [0, 10, 20])
 
 
-def test_a_write_is_one_execution(spark: SparkSession, table: StoragePath) -> None:
-    """Otherwise each batch of each table takes two more, which read its log."""
-    write_once(spark.range(1), table, checkpoints.once_only("a", 0))
+@pytest.mark.parametrize("mode", ["Append", "Overwrite"])
+def test_a_write_is_one_execution(spark: SparkSession, table: StoragePath, mode: str) -> None:
+    """Otherwise each batch of each table takes two to four more, which read its log."""
+    write_once(spark.range(1), table, checkpoints.once_only("a", 0), mode)
 
     def executions(write: Callable[[DataFrame], Any]) -> int:
         java: Any = spark._jsparkSession
@@ -127,4 +128,59 @@ def test_a_write_is_one_execution(spark: SparkSession, table: StoragePath) -> No
         return int(java.sharedState().statusStore().executionsCount() - before)
 
     options = checkpoints.once_only("a", 1)
-    assert executions(lambda rows: write_once(rows, table, options)) == 1
+    assert executions(lambda rows: write_once(rows, table, options, mode)) == 1
+    assert ids(table) == ([0, 0, 1, 2] if mode == "Append" else [0, 1, 2])
+
+
+def actions(table: StoragePath, version: int, name: str) -> list[dict[str, Any]]:
+    lines = delta_log.commit_file(table, version).read().decode().splitlines()
+    return [action[name] for action in map(json.loads, lines) if name in action]
+
+
+def test_rows_are_replaced_as_spark_does(spark: SparkSession, tmp_path: Path) -> None:
+    ours, sparks = (StoragePath(tmp_path / name) for name in ("a b", "other"))
+    options = checkpoints.once_only("a", 1) | {"overwriteSchema": "true"}
+    for table in (ours, sparks):
+        delta_tables.create_table(table, COLUMNS, {"delta.enableChangeDataFeed": "true"})
+        write_once(spark.range(5).repartition(2), table, checkpoints.once_only("a", 0))
+    write_once(spark.range(7), ours, options, "Overwrite")
+    spark.range(7).write.format("delta").mode("overwrite").options(**options).save(str(sparks))
+    assert ids(ours) == ids(sparks) == [*range(7)]
+    for table in (ours, sparks):
+        added = actions(table, 1, "add")
+        removed = actions(table, 2, "remove")
+        assert {each["path"] for each in removed} == {each["path"] for each in added}
+        assert sum(each["size"] for each in removed) == sum(each["size"] for each in added)
+        assert all(each["dataChange"] for each in removed)
+        assert [
+            each["mode"] for each in (actions(table, 2, "commitInfo")[0]["operationParameters"],)
+        ] == ["Overwrite"]
+        feed = (
+            spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2)
+        )
+        changes = feed.load(str(table)).groupBy("_change_type").count().collect()
+        assert dict(map(tuple, changes)) == {"delete": 5, "insert": 7}
+    other_columns = spark.range(2).withColumn("more", F.lit("x"))
+    write_once(
+        other_columns,
+        ours,
+        checkpoints.once_only("a", 2) | {"overwriteSchema": "true"},
+        "Overwrite",
+    )
+    assert delta_tables.column_names(ours) == {"id", "more"}
+    assert ids(ours) == [0, 1]
+
+
+def test_files_missing_in_a_checksum_are_replaced(spark: SparkSession, table: StoragePath) -> None:
+    """The log decides, whatever the checksum says."""
+    write_once(spark.range(3), table, checkpoints.once_only("a", 0))
+    write_once(spark.range(4, 6), table, checkpoints.once_only("a", 1))
+    checksum = (table / "_delta_log" / f"{2:020}.crc").local
+    content = json.loads(checksum.read_text())
+    content["allFiles"].pop()
+    checksum.with_name(f".{checksum.name}.crc").unlink()
+    checksum.write_text(json.dumps(content))
+    other = spark.newSession()
+    other._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    write_once(other.range(7, 9), table, checkpoints.once_only("a", 2), "Overwrite")
+    assert ids(table) == [7, 8]

@@ -18,17 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from medallion.quality import suites
 from medallion.quality.rules import row_condition
-from medallion.quality.suites import (
-    BY_QUERY,
-    UNIQUE,
-    Expectation,
-    Failure,
-    Verdict,
-    read_suite,
-    suite_error,
-    suite_path,
-)
+from medallion.quality.suites import BY_QUERY, UNIQUE, Expectation, Failure, Verdict
 from medallion.spark.errors import SPARK_ERRORS
 
 if TYPE_CHECKING:
@@ -51,7 +43,7 @@ class Gates:
 
     def has_suite(self, table: str) -> bool:
         """Return True if the table has a suite."""
-        return suite_path(self._conf_dir, table).exists()
+        return suites.suite_path(self._conf_dir, table).exists()
 
     def validate(self, table: str, batch: DataFrame, key: Sequence[str] = ()) -> Verdict | None:
         """Validate rows of a table; return None if the table has no expectations.
@@ -64,7 +56,7 @@ class Gates:
         Raises:
             ConfigError: the suite is invalid.
         """
-        expectations = read_suite(self._conf_dir, table)
+        expectations = suites.read_suite(self._conf_dir, table)
         if not expectations:
             return None
         rows, broken = count_broken(batch, expectations, key)
@@ -110,9 +102,9 @@ class Gates:
         try:
             own = ExpectationConfiguration(expectation.type, expectation.kwargs).to_domain_obj()
         except (GreatExpectationsError, ValueError) as error:
-            path = suite_path(self._conf_dir, table)
+            path = suites.suite_path(self._conf_dir, table)
             problem = f"is refused by Great Expectations: {error}"
-            suite_error(path, f'"{expectation.name}"', problem)
+            suites.suite_error(path, f'"{expectation.name}"', problem)
         rows = self._batch(table, batch)
         failed = rows.validate(own, result_format="BOOLEAN_ONLY")
         if failed.success:

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
+from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 
 _DELTA = "org.apache.spark.sql.delta"
@@ -44,18 +46,21 @@ def write_once(
     transaction = log.startTransaction()
     if _is_committed(transaction, options["txnAppId"], int(options["txnVersion"])):
         return False
-    option, save_mode = java("scala.Option"), java("org.apache.spark.sql.SaveMode").valueOf(mode)
+    removed = _removed_files(rows, table, transaction) if mode == "Overwrite" else None
+    option, modes = java("scala.Option"), java("org.apache.spark.sql.SaveMode")
     none, columns, settings = option.empty(), jvm.PythonUtils.toSeq([]), jvm.PythonUtils.toScalaMap
     own = java(f"{_DELTA}.DeltaOptions")(settings({**options}), session.sessionState().conf())
+    added = modes.valueOf(mode if removed is None else "Append")
     write = java(f"{_DELTA}.commands.WriteIntoDelta")(
-        log, save_mode, own, columns, settings({}), rows._jdf, none, none, False
+        log, added, own, columns, settings({}), rows._jdf, none, none, False
     )
     commit = write.writeAndReturnCommitData(transaction, session, none, False)
+    actions = commit.actions().appendedAll(jvm.PythonUtils.toSeq(removed or []))
     metadata = option.apply(json.dumps(counts())) if counts else none
     operation = java(f"{_DELTA}.DeltaOperations$Write")(
-        save_mode, option.apply(columns), none, metadata, none, none, none, none, none
+        modes.valueOf(mode), option.apply(columns), none, metadata, none, none, none, none, none
     )
-    transaction.commitIfNeeded(commit.actions(), operation, commit.stringTags())
+    transaction.commitIfNeeded(actions, operation, commit.stringTags())
     return True
 
 
@@ -71,3 +76,22 @@ def _is_committed(transaction: Any, application: str, number: int) -> bool:
     transaction.readTxn().append(application)
     committed = (known.get().apply(index) for index in range(known.get().size()))
     return any(t.appId() == application and t.version() >= number for t in committed)
+
+
+def _removed_files(rows: DataFrame, table: StoragePath, transaction: Any) -> list[Any] | None:
+    """Return the removals of all files of a table, which it then depends on, if these are known.
+
+    Otherwise return None: Delta computes them in the complete state of the table. It also changes
+    the table's columns, if the rows have others.
+    """
+    snapshot = transaction.snapshot()
+    checksum, schema = snapshot.checksumOpt(), rows._jdf.schema()
+    known = checksum.get().allFiles() if checksum.isDefined() else checksum
+    if known.isEmpty() or not schema.equalsIgnoreNullability(schema, snapshot.schema()):
+        return None
+    files = [known.get().apply(index) for index in range(known.get().size())]
+    in_log = delta_tables.data_files(table, transaction.readVersion())
+    if {unquote(file.path()) for file in files} != {file.name for file in in_log}:
+        return None
+    transaction.readWholeTable()
+    return [file.remove() for file in files]

@@ -10,13 +10,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
-from medallion.layers import recovery
-from medallion.layers.definition import (
-    DefinitionPart,
-    refuse_changed,
-    refuse_nondeterministic,
-    refuse_unstreamable,
-)
+from medallion.layers import definition, recovery
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.gold.definition import gold_changes, gold_definition
 from medallion.layers.gold.transform import gold_rows, is_joinable
@@ -50,8 +44,8 @@ class Gold(Flow):
                 groups cannot be computed one by one.
             UsageError: the checkpoint is lost, and without it rows would be written twice.
         """
-        table, definition = self.table, gold_definition(self.table)
-        self._refuse_changed(definition)
+        table, now = self.table, gold_definition(self.table)
+        self._refuse_changed(now)
         # A new checkpoint would append all rows again, or keep groups whose rows are gone.
         is_needed = table.output_mode == "append" or table.follows_changes
         if is_needed and not self._is_recomputed:
@@ -64,7 +58,7 @@ class Gold(Flow):
         name = f"{self.config.pipeline_file}: {self.name}"
         # `gold_rows` has checked which tables such a query reads.
         is_query = self._is_recomputed and isinstance(table.definition, Statement)
-        refuse_nondeterministic(name, rows, definition, can_read_tables=is_query)
+        definition.refuse_nondeterministic(name, rows, now, can_read_tables=is_query)
         if table.output_mode == "update":
             refuse_unmergeable(name, rows)
         self._create_table(rows)
@@ -78,11 +72,11 @@ class Gold(Flow):
             changes = (stream.select(F.lit(True).alias("change")) for stream in streams.values())
             rows, mode, write = reduce(DataFrame.unionAll, changes), "append", self._recompute
         if trigger is None:
-            refuse_unstreamable(rows, mode)
+            definition.refuse_unstreamable(rows, mode)
             return None
         return self.start_query(rows.writeStream.outputMode(mode), trigger, Sink(write))
 
-    def _refuse_changed(self, definition: dict[str, Any]) -> None:
+    def _refuse_changed(self, now: dict[str, Any]) -> None:
         """Raise an error if the table has rows of another definition, or of an unknown one."""
         checkpoint = self.checkpoint
         recorded = checkpoints.read_document(checkpoint, "definition")
@@ -93,11 +87,12 @@ class Gold(Flow):
                 recovery.refuse_lost_checkpoint(self.name, checkpoint, self.target_paths, -1)
             has_written = delta_tables.row_count(self.target_paths[0]) > 0
         has_rows = checkpoints.last_committed(checkpoint) >= 0 or has_written
-        if not has_rows and recorded not in (None, definition):
+        if not has_rows and recorded not in (None, now):
             # The first batch failed, and left state of other types.
             recovery.drop_checkpoint(self.config.layout, self.name)
-        then = checkpoints.record_first_definition(self.checkpoint, definition, has_written)
-        refuse_changed(self.config, self.name, gold_changes(self.config, self.table, then))
+        then = checkpoints.record_first_definition(self.checkpoint, now, has_written)
+        changes = gold_changes(self.config, self.table, then)
+        definition.refuse_changed(self.config, self.name, changes)
 
     def _create_table(self, rows: DataFrame) -> None:
         target = self.target_paths[0]
@@ -191,7 +186,7 @@ class Gold(Flow):
                 self.say(f"  {self.name}: {counted(dropped, 'row')} before 1970 cannot be joined")
         return {**super().batch_metrics(batches), "late_rows": late}
 
-    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
+    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[definition.DefinitionPart]:
         """Return the parts of its SQL, each by itself."""
         rows = dict(zip(self.table.tables, upstream, strict=True))
         return gold_parts(self.spark, self.config, self.table, rows)
@@ -207,7 +202,7 @@ def _rows_before_1970(batch: BatchProgress) -> int:
 
 def gold_parts(
     spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
-) -> Iterator[DefinitionPart]:
+) -> Iterator[definition.DefinitionPart]:
     """Yield each part of a table's definition by itself, after those that it depends on.
 
     A column `_rows` replaces the columns of other parts.
@@ -219,16 +214,16 @@ def gold_parts(
     title, file = f"gold.{table.name}", config.pipeline_file
     columns = list(dict.fromkeys(column for each in rows.values() for column in each.columns))
 
-    def part(name: str, **changes: Any) -> DefinitionPart:
+    def part(name: str, **changes: Any) -> definition.DefinitionPart:
         """Return the part of a key, as the table whose definition has these changes."""
         key, changed = f"{title}.{name}", replace(table.definition, **changes)
         own_rows = partial(gold_rows, spark, config, replace(table, definition=changed), rows)
-        return DefinitionPart(key, file, own_rows, key, columns)
+        return definition.DefinitionPart(key, file, own_rows, key, columns)
 
     match table.definition:
         case Statement() as statement:
             whole = partial(gold_rows, spark, config, table, rows)
-            yield DefinitionPart(title, statement.file, whole, columns=columns)
+            yield definition.DefinitionPart(title, statement.file, whole, columns=columns)
         case Aggregate() as aggregate:
             yield part("session" if aggregate.session else "window", measure={"_rows": "count(*)"})
             for column, sql in aggregate.measure.items():

@@ -15,13 +15,7 @@ from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.config.tables import ChildTable
 from medallion.errors import ConfigError
-from medallion.layers import recovery
-from medallion.layers.definition import (
-    DefinitionPart,
-    refuse_changed_row_count,
-    refuse_nondeterministic,
-    refuse_unstreamable,
-)
+from medallion.layers import definition, recovery
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import conversions, keys, rules, transform
 from medallion.layers.silver.writer import MERGE_SCHEMA
@@ -70,17 +64,17 @@ class Child(Flow):
         self._rules = document
         rows = self._child_rows(parent)
         entry = f"silver.{self.table.name}"
-        where, definition = f"{self.config.pipeline_file}: {entry}", child_definition(self.table)
-        refuse_nondeterministic(where, rows, {**definition, "rules": self._rules})
+        where, own = f"{self.config.pipeline_file}: {entry}", child_definition(self.table)
+        definition.refuse_nondeterministic(where, rows, {**own, "rules": self._rules})
         empty = self.spark.createDataFrame([], elements(parent, self.table).schema)
-        refuse_changed_row_count(where, self._of_elements(empty))
+        definition.refuse_changed_row_count(where, self._of_elements(empty))
         good = transform.silver_rows(rows, self._columns)
         keys.refuse_inexact_keys(self.config, entry, self.table.keys, good)
         self.create_tables(good, transform.quarantine_rows(rows))
-        self.refuse_changed_definition(definition, good)
+        self.refuse_changed_definition(own, good)
         checkpoints.write_document(self.checkpoint, "rules", document)
         if trigger is None:
-            refuse_unstreamable(parent, "append")
+            definition.refuse_unstreamable(parent, "append")
             return None
         if last is not None:
             trigger = trigger_options(AVAILABLE_NOW)
@@ -174,14 +168,16 @@ class Child(Flow):
         written = delta_log.transactions(self.target_paths[0], batches.start, application)
         return [each.user_metadata for each in written if each.number in batches]
 
-    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
+    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[definition.DefinitionPart]:
         """Yield its SQL, each part by itself."""
         table, (parent,) = self.table, upstream
         entry, file = f"silver.{table.name}", self.config.pipeline_file
 
-        def part(key: str, sql: str, rows: DataFrame) -> DefinitionPart:
+        def part(key: str, sql: str, rows: DataFrame) -> definition.DefinitionPart:
             title = f"{entry}.{key}"
-            return DefinitionPart(title, file, partial(rows.selectExpr, sql), title, rows.columns)
+            return definition.DefinitionPart(
+                title, file, partial(rows.selectExpr, sql), title, rows.columns
+            )
 
         if table.explode:
             yield part("explode", table.explode, parent)
