@@ -89,8 +89,7 @@ def observe(
     parts.collect("tables", catalog.unlikely_times(config))
     parts.collect("ops.runs", _rescued_problems(config, state))
     parts.collect("landing", unread_problems(config, unread))
-    if statuses:  # a run reports what it can change
-        parts.collect("tables", leftover_problems(config))
+    parts.collect("tables", leftover_problems(config) if statuses else ())
     if errors and not any(problem.code in _CAUSES for problem in parts.problems):
         more = f" And {len(errors) - 1} more." if len(errors) > 1 else ""
         parts.problems.append(Problem(ProblemCode.FAILED, NIGHTLY, f"{errors[0]}{more}", RETRY))

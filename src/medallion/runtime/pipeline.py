@@ -307,10 +307,10 @@ def open_pipeline(
         if plan is None:
             carry_out_renames(config, report)
         started, sessions = time.monotonic(), list[SparkSession]()
-        is_endless = work is Workload.ENDLESS  # a stream is mostly silent
+        is_stream = work is Workload.ENDLESS  # it is mostly silent
+        talking = nullcontext(report) if is_stream else never_silent(report, sessions)
         work = work or planner.estimate_workload(config, plan)
         session = session_of_command(config, f"medallion {command}", debug, work)
-        talking = nullcontext(report) if is_endless else never_silent(report, sessions)
         with talking as report, session as spark:
             sessions.append(spark)
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
