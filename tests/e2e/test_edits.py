@@ -129,13 +129,13 @@ def test_thirteen_edits(spark: SparkSession, tmp_path: Path) -> None:
     shop.run()
     by_day = [("2026-05-01", 21), ("2026-05-08", 5)]
     readers = {"silver.order_items": "reads silver.orders", "gold.daily": "reads silver.orders"}
-    # 1, 2: a column is added and removed.
-    orders["silver"]["big"] = "amount > 10"
-    big = "select id, big from silver.orders"
-    rows = {big: [(1, False), (1, True), (2, False)], DAILY: by_day}
-    shop.edit({"silver.orders": "big as changed", **readers}, rows)
-    del orders["silver"]["big"]
-    shop.edit({"silver.orders": "big as changed", **readers}, {DAILY: by_day})
+    # 1, 2: a column and one of a field that no row has had are added and removed.
+    orders["silver"] |= {"big": "amount > 10", "coupon": "coupon"}
+    big = "select id, big, coupon from silver.orders"
+    rows = {big: [(1, False, None), (1, True, None), (2, False, None)], DAILY: by_day}
+    shop.edit({"silver.orders": "big as, coupon as changed", **readers}, rows)
+    del orders["silver"]["big"], orders["silver"]["coupon"]
+    shop.edit({"silver.orders": "big as, coupon as changed", **readers}, {DAILY: by_day})
     # 3: keys.
     orders["keys"] = ["id", "status"]
     shop.edit({"silver.orders": "keys changed", **readers}, {DAILY: by_day})
