@@ -55,7 +55,7 @@ def _describe_active(sessions: Sequence[SparkSession]) -> str:
     with suppress(Exception):  # this is no part of the work
         queries = [_describe(spark, query) for spark in sessions for query in spark.streams.active]
         return ", ".join(queries) or ("between queries" if sessions else "Spark starts")
-    return "Spark stops"
+    return "Spark is busy"
 
 
 def _describe(spark: SparkSession, query: StreamingQuery) -> str:
