@@ -23,13 +23,14 @@ import yaml
 from markupsafe import escape
 
 from medallion.cli import commands, main
+from medallion.config.loader import load
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.balance import Balance, BalanceSnapshot
 from medallion.runtime import pipeline, stream
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import RunRecords
-from medallion.storage import records, table_specs
+from medallion.storage import locks, records, table_specs
 from medallion.storage.layout import Layout
 from medallion.storage.text import Reporter
 from tests.support import PROJECT
@@ -517,6 +518,14 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     (conf / "pipeline.yaml").write_text(text)
     assert main.main(["nightly", "--quiet"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_lakehouse_line_names_who_works_on_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load({"MEDALLION_HOME": str(root)}, PROJECT)
+    assert commands._lakehouse_line(config) == f"lakehouse {root}"
+    holder = "pid 7 (erase, since 17:40 UTC)"
+    monkeypatch.setattr(locks, "lock_holder", lambda *_: holder)
+    assert commands._lakehouse_line(config) == f"lakehouse {root}: {holder} works on it"
 
 
 @pytest.mark.parametrize(("answer", "confirmed"), [("y", True), ("YES", True), ("", False)])
