@@ -2,6 +2,7 @@
 #   PYTHON       which Python builds .venv (3.11 or newer)
 #   PYTEST_ARGS  more arguments for pytest: make test PYTEST_ARGS='-x -k refresh'
 #   FAULTS_ARGS  arguments for the random walk: make faults FAULTS_ARGS='--seed 7 --steps 60'
+#   MASTER       Spark's master: make nightly MASTER=spark://host:7077
 #   BENCH_ARGS   arguments for the benchmarks: make bench BENCH_ARGS=--short
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,7 +10,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka setup-s3 classes broker s3-server s3-classes nightly test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-s3 faults-sites faults-outages faults-kills clean
+.PHONY: help setup setup-kafka setup-s3 classes broker s3-server s3-classes nightly cluster test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-s3 faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,12 +27,16 @@ setup-s3: setup ## install the jars for data on S3
 
 # The class archive comes last, so that the first results come soon.
 nightly: setup ## land the sample files the first time, then run the nightly batch
-	@$(BIN)/medallion land --sample && $(BIN)/medallion nightly
+	@$(BIN)/medallion land --sample && \
+		$(if $(MASTER),MEDALLION_MASTER='$(MASTER)') $(BIN)/medallion nightly
 	@$(BIN)/medallion setup --classes || echo "the next start does without it"
 
 # The archive of other jars is ignored: it is created again after setup-kafka.
 classes: setup ## archive Java's classes, so that each start is a fifth faster (once, a minute)
 	@$(BIN)/medallion setup --classes
+
+cluster: setup ## run a Spark master and two workers on this machine until Ctrl-C
+	@$(BIN)/python -m tools.cluster
 
 # Two workers with a Spark each run file by file, the longest first (tests/durations.json).
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -1,4 +1,4 @@
-"""A lakehouse in a bucket: nightly runs as processes, killed ones, and a second writer."""
+"""A lakehouse in a bucket: each command as a process, killed ones, and a second writer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 import os
 import signal
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.command import Cli
-from tests.support.fault_proxy import COMMIT, COMMITS, OFFSETS, FaultProxy, held
+from tests.support.fault_proxy import COMMIT, COMMITS, OFFSETS, STATE, FaultProxy, held
 from tests.support.s3_server import Bucket, S3Server
+from tools import cluster
 
 pytestmark = pytest.mark.slow
 TABLES = ("silver.event", "quarantine.event", "gold.action_counts", "gold.user_activity")
@@ -24,11 +26,12 @@ class S3Cli(Cli):
 
     def __init__(self, cli: Cli, root: str, proxy: FaultProxy) -> None:
         super().__init__(cli.lakehouse)
-        self.root, self._proxy, self.printed = root, proxy, ""
+        self.root, self._proxy, self.printed, self.master = root, proxy, "", ""
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**super().environment, **self._proxy.environment, "MEDALLION_HOME": self.root}
+        own = {"MEDALLION_HOME": self.root, "MEDALLION_MASTER": self.master}
+        return {**super().environment, **self._proxy.environment, **own}
 
     def __call__(self, *arguments: str) -> Any:
         result = super().__call__(*arguments)
@@ -55,10 +58,13 @@ def content(cli: Cli, table: str) -> list[str]:
     return sorted(json.dumps([row[n] for n in names.values()]) for row in result["rows"])
 
 
-def kill_at(cli: S3Cli, proxy: FaultProxy, key: str, skip: int) -> None:
-    """Start a nightly run, and kill it while a request that writes such a key is on its way."""
-    with proxy.inject(held(lambda: os.killpg(process.pid, signal.SIGKILL)), "PUT", key, skip=skip):
-        process = cli.start("nightly", start_new_session=True)
+def kill_at(
+    cli: S3Cli, proxy: FaultProxy, key: str, skip: int, *command: str, method: str = "PUT"
+) -> None:
+    """Start a command, and kill it while a request that writes such a key is on its way."""
+    fault = held(lambda: os.killpg(process.pid, signal.SIGKILL))
+    with proxy.inject(fault, method, key, skip=skip):
+        process = cli.start(*(command or ("nightly",)), start_new_session=True)
         out, err = process.communicate(timeout=600)
     cli.printed += out + err
     assert process.returncode == -signal.SIGKILL, (key, out, err)
@@ -91,6 +97,172 @@ def test_rows_of_killed_runs(
     assert stored
     assert logged
     assert not any(secret.encode() in each for each in (*stored, *logged))
+
+
+ORDERS: dict[str, Any] = {
+    "sources": {
+        "orders": {
+            "schema": {"id": "long", "at": "timestamp", "status": "string", "amount": "long"},
+            "silver": {"id": "id", "at": "at", "status": "status", "amount": "amount"},
+            "event_time": "at",
+            "keys": ["id", "at"],
+        }
+    },
+    "gold": {
+        "daily": {
+            "source": "silver.orders",
+            "window": "1 day",
+            "measure": {"n": "count(*)", "total": "sum(amount)"},
+            "output_mode": "update",
+            "publish": {"files": {"format": "json"}},
+        },
+        "statuses": {
+            "source": "silver.orders",
+            "group_by": ["status"],
+            "measure": {"n": "count(*)"},
+            "output_mode": "complete",
+        },
+    },
+}
+
+
+class Twins:
+    """The same project in a bucket and on a disk; each command on the first is killed once."""
+
+    def __init__(self, s3: S3Cli, cli: Cli, bucket: Bucket, proxy: FaultProxy) -> None:
+        self.s3, self.cli, self.bucket, self.proxy = s3, cli, bucket, proxy
+        self.elsewhere = bucket.server.create_bucket(f"{bucket.name}-old")
+
+    def land(self, name: str, *rows: tuple[int, int, int]) -> None:
+        """Land rows with an id, a day of May and an amount."""
+        lines = "".join(
+            json.dumps(
+                {"id": id_, "at": f"2026-05-{day:02}T10:00:00Z", "status": "new", "amount": amount}
+            )
+            + "\n"
+            for id_, day, amount in rows
+        )
+        if name.startswith("old/"):
+            self.elsewhere.write(name, lines.encode())
+            file = self.cli.lakehouse.root.parent / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(lines)
+        else:
+            self.bucket.write(f"lake/landing/orders/{name}", lines.encode())
+            self.cli.lakehouse.land_text("orders", name, lines)
+
+    def run(
+        self, *command: str, at: str, skip: int = 0, method: str = "PUT", then: str = ""
+    ) -> None:
+        """Run a command on both, killed at a request; `then` continues it, by default itself."""
+        done = self.cli(*command)
+        assert done.returncode == 0, done.stderr
+        kill_at(self.s3, self.proxy, at, skip, *command, method=method)
+        done = self.s3(*(then.split() or command))
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+    def assert_equal(self, *tables: str) -> None:
+        for table in tables:
+            assert content(self.s3, table) == content(self.cli, table), table
+
+
+def test_each_command_continues_after_a_kill(
+    s3: S3Cli, cli: Cli, bucket: Bucket, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    lakehouse, twins = cli.lakehouse, Twins(s3, cli, bucket, proxy)
+    suite = lakehouse.expect(
+        "silver.orders",
+        "small",
+        "expect_column_values_to_be_between",
+        "quarantine",
+        column="amount",
+        max_value=100,
+    )
+    document = deepcopy(ORDERS)
+    lakehouse.configure(tmp_path, document)
+    twins.land("1.json", (1, 1, 10), (2, 1, 20), (2, 1, 20), (3, 2, 500), (4, 3, 40))
+    twins.run("nightly", at=r"/publish/daily/.*_files\.json$")
+    tables = ["silver.orders", "quarantine.orders", "gold.daily", "gold.statuses"]
+    # An edit.
+    document["sources"]["orders"]["silver"]["status"] = "upper(status)"
+    lakehouse.configure(tmp_path, document)
+    twins.run("apply", "--yes", at=r"/_checkpoints/silver\.orders\.json$")
+    twins.assert_equal(*tables)
+    # A rule that more rows pass.
+    suite.write_text(suite.read_text().replace("100", "1000"))
+    twins.run("replay", "quarantine.orders", at=r"/quarantine/orders" + COMMIT, then="nightly")
+    assert s3.json("sql", "select count(*) from quarantine.orders")["rows"] == [[0]]
+    twins.run("refresh", "bronze.orders", at=r"/_journal/refresh-gold\.daily\.json$", skip=1)
+    twins.assert_equal(*tables)
+    twins.run(
+        *("erase", "silver.orders", "--where", "id = 4", "--cascade", "--purge"),
+        at=r"/bronze/orders" + COMMIT,
+        then="erase",
+    )
+    assert not any(b'"id": 4' in bucket.read(key) for key in bucket.keys("lake/"))
+    # Files of another bucket.
+    twins.land("old/a.json", (5, 4, 50), (6, 5, 60))
+    for each, path in ((cli, tmp_path / "old"), (s3, twins.elsewhere.url("old"))):
+        command = ("backfill", "orders", str(path))
+        if each is s3:
+            kill_at(s3, proxy, r"/silver/orders" + COMMIT, 0, *command)
+        assert each(*command).returncode == 0
+    twins.assert_equal(*tables)
+    # A renamed table, and another that is not configured any more.
+    document["gold"]["totals"] = {**document["gold"].pop("statuses"), "renamed_from": "statuses"}
+    lakehouse.configure(tmp_path, document)
+    twins.run("nightly", at=r"/gold/totals/_delta_log/")
+    twins.assert_equal("gold.totals")
+    twins.run("maintain", at="/gold/.lock/")
+    del document["gold"]["totals"]
+    lakehouse.configure(tmp_path, document)
+    twins.run("drop", "gold.totals", "--yes", at="", method="POST")
+    assert bucket.keys("lake/gold/totals") == []
+    # A stream.
+    twins.land("2.json", (7, 6, 70), (8, 6, 80))
+    kill_at(s3, proxy, OFFSETS, 1, "stream", "--trigger", "1 second")
+    assert cli("nightly").returncode == 0
+    with s3.start("stream", "--trigger", "1 second") as stream:
+        deadline = time.monotonic() + 300
+        expected = content(cli, "gold.daily")
+        while content(s3, "gold.daily") != expected:
+            assert time.monotonic() < deadline
+            time.sleep(1)
+        stream.terminate()
+        assert stream.wait(120) == 0
+    twins.assert_equal(*tables[:3])
+    for each in (cli, s3):
+        assert each.json("audit", "--deep")["balanced"] is True
+
+
+def test_cluster_that_shares_nothing_but_the_bucket(
+    s3: S3Cli, cli: Cli, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """One of two workers is killed while state is written; the other one does the rest."""
+    file = tmp_path / "conf/spark/spark-defaults.conf"
+    settings = {"sql.shuffle.partitions": 2, "executor.memory": "512m", "cores.max": 2}
+    settings |= {"driver.host": "127.0.0.1", "driver.bindAddress": "127.0.0.1"}
+    lines = (f"spark.{name} {value}" for name, value in settings.items())
+    file.write_text("\n".join([file.read_text(), *lines]))
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("MEDALLION_")}
+    workspace = tmp_path / "cluster"
+    with cluster.running(workspace, cluster.free_port(), variables | proxy.environment) as started:
+        s3.master, workers = started
+        for number, commands in enumerate((["nightly"], ["run bronze", "run silver", "run gold"])):
+            for each in (s3, cli):
+                options = ("--source", "event", "--rows", "400", "--dirty", "--seed", str(number))
+                assert each("land", *options).returncode == 0
+            lost = held(lambda: cluster.end(workers[0]))
+            with proxy.inject(lost, "PUT", STATE) as hits:
+                results = [s3(*command.split()) for command in commands]
+            assert hits
+            assert [result.returncode for result in results] == [0] * len(commands), results
+            errors = "".join(result.stderr for result in results)
+            assert errors.count("Lost executor") == (number == 0), errors
+            assert cli("nightly").returncode == 0
+            for table in TABLES:
+                assert content(s3, table) == content(cli, table), table
+    assert s3.json("audit")["balanced"] is True
 
 
 def test_second_writer_is_refused(s3: S3Cli, proxy: FaultProxy) -> None:

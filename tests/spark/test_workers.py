@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from medallion.install.jars import spark_home
 from tests.support import PROJECT
+from tools.cluster import free_port, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 JOB = """
@@ -40,32 +36,11 @@ spark.stop()
 """
 
 
-def free_port() -> int:
-    with socket.socket() as socket_:
-        socket_.bind(("127.0.0.1", 0))
-        return int(socket_.getsockname()[1])
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """Yield the address of a master, and its two workers."""
-    url = f"spark://127.0.0.1:{free_port()}"
-    with ExitStack() as stack, (tmp_path / "log").open("wb") as log:
-
-        def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
-            command = [str(spark_home() / "bin/spark-class"), f"org.apache.spark.deploy.{name}"]
-            command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
-            process = stack.enter_context(
-                subprocess.Popen(
-                    command, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True
-                )
-            )
-            stack.callback(os.killpg, process.pid, signal.SIGKILL)
-            return process
-
-        start("master.Master", "--port", url.rpartition(":")[2])
-        limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
-        yield url, [start("worker.Worker", *limits, url) for _ in range(2)]
+    with running(tmp_path, free_port()) as master_and_workers:
+        yield master_and_workers
 
 
 def test_lost_worker_is_named(cluster: tuple[str, list[subprocess.Popen[bytes]]]) -> None:

@@ -239,4 +239,4 @@ def test_key_that_no_client_can_read_is_named(root: StoragePath, bucket: Bucket)
     put(root / "b", "1")
     (bucket.server.folder / bucket.name / "lake/a\tb").touch()
     with pytest.raises(OSError, match=r"the key .*a\\tb.* cannot be read"):
-        root.open_tree()
+        root.open_tree()(str(root))

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
@@ -394,8 +395,8 @@ class ObjectPath(StoragePath):
         return sorted({*prefixes, *(posixpath.basename(each.key) for each in found)})
 
     def open_tree(self) -> ListDirectory:
-        entries = objects.tree(self.address)
-        return lambda directory: entries.get(directory, [])
+        entries = cache(lambda: objects.tree(self.address))
+        return lambda directory: entries().get(directory, [])
 
     def walk(self, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, list[str]]]:
         directories = [self.address]

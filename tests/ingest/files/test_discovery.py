@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -18,8 +19,9 @@ from medallion.runtime import backfill
 from medallion.state import journal
 from medallion.state.journal import Backfill
 from medallion.state.ledger import Ledger, State
-from medallion.storage import delta_tables, files
+from medallion.storage import delta_tables, files, objects
 from tests.support import checkpoints
+from tests.support.fault_proxy import FaultProxy, refused
 from tests.support.home import Home, set_age
 from tests.support.s3_server import Bucket
 
@@ -67,6 +69,45 @@ def test_folder_in_another_bucket(home: Home, bucket: Bucket, clean_source: str)
     is_archived = clean_source == "archive"
     assert archived == ({"a.json", "day=1/b c.json", "empty.json"} if is_archived else set())
     assert home.poll() == 0
+
+
+@pytest.mark.parametrize("fault", ["no bucket", "no permission", "503", "odd key"])
+def test_folder_that_cannot_be_listed_stops_no_other(
+    home: Home,
+    bucket: Bucket,
+    proxy: FaultProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+) -> None:
+    """Files that were there before stay pending, and are ingested later."""
+    monkeypatch.setattr(objects, "_TRIES", 0)
+    url = bucket.url("in") if fault != "no bucket" else "s3://no-such-bucket/in"
+    home.change(folders=(url,))
+    if fault != "no bucket":
+        bucket.write("in/first.json", b"{}\n")
+        assert home.poll() == 1
+    home.land("own.json")
+    folder = bucket.server.folder / bucket.name / "in"
+    if fault == "odd key":
+        (folder / "a\tb").touch()
+    status = {"no permission": 403, "503": 503}.get(fault)
+    with proxy.inject(refused(status or 500), "LIST", times=math.inf if status else 0):
+        assert home.poll() == 1
+    reason = {
+        "no bucket": "there is no such bucket",
+        "no permission": "access is denied",
+        "503": "the store answers 503 SlowDown",
+        "odd key": "the key 'in/a\\tb' cannot be read: rename or delete that object",
+    }[fault]
+    entries = home.ledger()
+    assert f"cannot be listed: {reason}" in str(entries[url, 1].why)
+    assert {entry.state for entry in entries.values()} == {State.PENDING}
+    if fault == "odd key":
+        (folder / "a\tb").unlink()
+    if fault != "no bucket":
+        bucket.write("in/second.json", b"{}\n")
+        assert home.poll() == 1
+        assert (url, 1) not in home.ledger() or home.states()[url, 1] == State.VANISHED
 
 
 @pytest.mark.parametrize("age", [DAY, 400 * DAY, 40 * 365 * DAY], ids=["day", "year", "decades"])

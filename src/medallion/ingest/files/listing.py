@@ -58,7 +58,7 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[StoragePat
     others = source.folders_in(layout)[len(source.landing_names) :]
     for start in starts:
         # The landing directory is created when bronze starts; missing ones of others are reported.
-        if not start.is_taken() and start not in others:
+        if start not in others and not start.is_taken():
             continue
         for full_path, result in walk_directory(start, source.pattern, source.ignore):
             path = layout.relative(full_path)
