@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from medallion.quality.suites import suite_path
 from tests.support.command import Cli
 from tests.support.fault_proxy import COMMIT, COMMITS, OFFSETS, STATE, FaultProxy, held
 from tests.support.s3_server import Bucket, S3Server
@@ -126,6 +127,9 @@ ORDERS: dict[str, Any] = {
 }
 
 
+REBUILT = ("silver.orders", "quarantine.orders", "gold.daily", "gold.statuses")
+
+
 class Twins:
     """The same project in a bucket and on a disk; each command on the first is killed once."""
 
@@ -161,45 +165,55 @@ class Twins:
         done = self.s3(*(then.split() or command))
         assert done.returncode == 0, (command, done.stdout, done.stderr)
 
+    def assert_balanced(self) -> None:
+        for each in (self.cli, self.s3):
+            assert each.json("audit", "--deep")["balanced"] is True
+
     def assert_equal(self, *tables: str) -> None:
         for table in tables:
             assert content(self.s3, table) == content(self.cli, table), table
 
 
-def test_each_command_continues_after_a_kill(
-    s3: S3Cli, cli: Cli, bucket: Bucket, proxy: FaultProxy, tmp_path: Path
-) -> None:
-    lakehouse, twins = cli.lakehouse, Twins(s3, cli, bucket, proxy)
-    suite = lakehouse.expect(
-        "silver.orders",
-        "small",
-        "expect_column_values_to_be_between",
-        "quarantine",
-        column="amount",
-        max_value=100,
-    )
-    document = deepcopy(ORDERS)
-    lakehouse.configure(tmp_path, document)
+@pytest.fixture
+def twins(s3: S3Cli, cli: Cli, bucket: Bucket, proxy: FaultProxy, tmp_path: Path) -> Twins:
+    amounts = {"column": "amount", "max_value": 100}
+    type_ = "expect_column_values_to_be_between"
+    cli.lakehouse.expect("silver.orders", "small", type_, "quarantine", **amounts)
+    cli.lakehouse.configure(tmp_path, ORDERS)
+    twins = Twins(s3, cli, bucket, proxy)
     twins.land("1.json", (1, 1, 10), (2, 1, 20), (2, 1, 20), (3, 2, 500), (4, 3, 40))
     twins.run("nightly", at=r"/publish/daily/.*_files\.json$")
-    tables = ["silver.orders", "quarantine.orders", "gold.daily", "gold.statuses"]
-    # An edit.
+    return twins
+
+
+def test_rewrites_continue_after_a_kill(twins: Twins, tmp_path: Path) -> None:
+    lakehouse, s3, bucket = twins.cli.lakehouse, twins.s3, twins.bucket
+    document = deepcopy(ORDERS)
     document["sources"]["orders"]["silver"]["status"] = "upper(status)"
     lakehouse.configure(tmp_path, document)
     twins.run("apply", "--yes", at=r"/_checkpoints/silver\.orders\.json$")
-    twins.assert_equal(*tables)
+    twins.assert_equal(*REBUILT)
     # A rule that more rows pass.
+    suite = suite_path(lakehouse.config.conf_dir, "silver.orders")
     suite.write_text(suite.read_text().replace("100", "1000"))
     twins.run("replay", "quarantine.orders", at=r"/quarantine/orders" + COMMIT, then="nightly")
     assert s3.json("sql", "select count(*) from quarantine.orders")["rows"] == [[0]]
-    twins.run("refresh", "bronze.orders", at=r"/_journal/refresh-gold\.daily\.json$", skip=1)
-    twins.assert_equal(*tables)
+    at = r"/_journal/refresh-gold\.daily\.json$"
+    twins.run("refresh", "bronze.orders", at=at, skip=1, then="nightly")
+    twins.assert_equal(*REBUILT)
+    assert twins.cli("nightly").returncode == 0
     twins.run(
         *("erase", "silver.orders", "--where", "id = 4", "--cascade", "--purge"),
         at=r"/bronze/orders" + COMMIT,
         then="erase",
     )
     assert not any(b'"id": 4' in bucket.read(key) for key in bucket.keys("lake/"))
+    twins.assert_equal(*REBUILT)
+    twins.assert_balanced()
+
+
+def test_inputs_and_renames_continue_after_a_kill(twins: Twins, tmp_path: Path) -> None:
+    lakehouse, s3, cli, proxy = twins.cli.lakehouse, twins.s3, twins.cli, twins.proxy
     # Files of another bucket.
     twins.land("old/a.json", (5, 4, 50), (6, 5, 60))
     for each, path in ((cli, tmp_path / "old"), (s3, twins.elsewhere.url("old"))):
@@ -207,8 +221,9 @@ def test_each_command_continues_after_a_kill(
         if each is s3:
             kill_at(s3, proxy, r"/silver/orders" + COMMIT, 0, *command)
         assert each(*command).returncode == 0
-    twins.assert_equal(*tables)
-    # A renamed table, and another that is not configured any more.
+    twins.assert_equal(*REBUILT)
+    # A renamed table, and then one that is not configured any more.
+    document = deepcopy(ORDERS)
     document["gold"]["totals"] = {**document["gold"].pop("statuses"), "renamed_from": "statuses"}
     lakehouse.configure(tmp_path, document)
     twins.run("nightly", at=r"/gold/totals/_delta_log/")
@@ -217,7 +232,7 @@ def test_each_command_continues_after_a_kill(
     del document["gold"]["totals"]
     lakehouse.configure(tmp_path, document)
     twins.run("drop", "gold.totals", "--yes", at="", method="POST")
-    assert bucket.keys("lake/gold/totals") == []
+    assert twins.bucket.keys("lake/gold/totals") == twins.bucket.keys("lake/gold/statuses") == []
     # A stream.
     twins.land("2.json", (7, 6, 70), (8, 6, 80))
     kill_at(s3, proxy, OFFSETS, 1, "stream", "--trigger", "1 second")
@@ -230,9 +245,8 @@ def test_each_command_continues_after_a_kill(
             time.sleep(1)
         stream.terminate()
         assert stream.wait(120) == 0
-    twins.assert_equal(*tables[:3])
-    for each in (cli, s3):
-        assert each.json("audit", "--deep")["balanced"] is True
+    twins.assert_equal(*REBUILT[:3])
+    twins.assert_balanced()
 
 
 def test_cluster_that_shares_nothing_but_the_bucket(
