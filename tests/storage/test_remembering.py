@@ -51,6 +51,19 @@ def test_other_threads_and_what_others_write_are_asked_again(bucket: Bucket) -> 
         thread.join()
         assert found == [["1"]]
         assert path.parent.names() == []
-        objects.remember_no_more()
-        assert path.parent.names() == ["1"]
+        with objects.asking_each_time():
+            assert path.parent.names() == ["1"]
+        assert path.parent.names() == ["1"], "what Spark wrote is asked again"
     assert path.parent.names() == ["1"]
+
+
+def test_a_read_only_function_within_another_shares_its_answers(
+    bucket: Bucket, proxy: FaultProxy
+) -> None:
+    path = StoragePath(bucket.url("lake/a/1"))
+    with objects.remembering():
+        assert path.names() == []
+        with objects.remembering():
+            assert path.names() == []
+        assert path.names() == []
+    assert proxy.count("lake/a") == {"LIST": 1}

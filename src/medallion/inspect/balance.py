@@ -14,7 +14,7 @@ from medallion.inspect.problems import RETRY, Problem, ProblemCode
 from medallion.layers import recovery
 from medallion.state import erasures, pending_work
 from medallion.state.runs import RunRecords, RunState
-from medallion.storage import delta_tables, locks
+from medallion.storage import delta_tables, locks, objects
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import (
     ARRIVAL,
@@ -146,6 +146,7 @@ def layer_writers(config: Config) -> dict[str, str]:
     return {layer: holder for layer, holder in holders.items() if holder}
 
 
+@objects.remembering()
 def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:
     """Balance each source by itself; report an unreadable one, and continue with the rest.
 

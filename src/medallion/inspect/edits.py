@@ -20,7 +20,7 @@ from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.journal import Rename
 from medallion.state.runs import RunRecords
-from medallion.storage import delta_tables
+from medallion.storage import delta_tables, objects
 from medallion.storage.layout import layer_of
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def select_edits(edits: Sequence[Edit], tables: Collection[str]) -> list[Edit]:
     return list(selected.values())
 
 
+@objects.remembering()
 def waiting_tables(config: Config) -> dict[str, str]:
     """Return the tables that wait for `medallion apply`, each with the reason.
 

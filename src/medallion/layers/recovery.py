@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_log, delta_tables, objects
 from medallion.storage.layout import Layout
 from medallion.storage.paths import StoragePath
 
@@ -52,6 +52,7 @@ def has_started_writing(checkpoint: StoragePath, targets: Iterable[StoragePath])
     return has_written(checkpoint, targets, batch)
 
 
+@objects.remembering()
 def has_unrecorded(checkpoint: StoragePath, targets: Iterable[StoragePath], recorded: int) -> bool:
     """Return whether a batch after the last recorded one is committed or has written rows.
 
@@ -92,6 +93,7 @@ def repair_and_compare(checkpoint: StoragePath, targets: Sequence[StoragePath]) 
     return None
 
 
+@objects.remembering()
 def refuse_lost_checkpoint(
     name: str, checkpoint: StoragePath, targets: Sequence[StoragePath], recorded: int
 ) -> None:

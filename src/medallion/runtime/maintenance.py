@@ -20,7 +20,7 @@ from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords, RunState
-from medallion.storage import clock, delta_log, delta_tables, locks, records, table_specs
+from medallion.storage import clock, delta_log, delta_tables, locks, objects, records, table_specs
 from medallion.storage.layout import LAYERS
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
@@ -142,9 +142,12 @@ def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
         return 0
     delta = delta_tables.open_for_write(table)
-    return int(delta.optimize.compact(target_size=policy.target_file_size)["numFilesRemoved"])
+    removed = delta.optimize.compact(target_size=policy.target_file_size)["numFilesRemoved"]
+    objects.forget(str(table))
+    return int(removed)
 
 
+@objects.remembering()
 def unread_versions(config: Config, run_state: RunState) -> dict[str, int]:
     """Return the first version of each table that some reader has not read in full.
 
@@ -215,6 +218,7 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
             yield _Table(name, layout.table(name), config.spec(name), is_compacted=False)
 
 
+@objects.remembering()
 def _maintain(
     config: Config, runs: RunRecords, table: _Table, unread: int | None, is_streaming: bool
 ) -> tuple[TableChanges, str | None]:
@@ -264,6 +268,7 @@ def _remove_old_files(
     commits = delta_log.commit_files(table)
     if keep <= policy.retention.seconds:  # it uses the retention in the table's properties
         delta_tables.open_for_write(table).cleanup_metadata()
+        objects.forget(str(table))
     changes = table / "_change_data"  # vacuum ignores them
     latest = (now - keep - _DAY) * 1_000_000
     old_changes = [
@@ -309,6 +314,7 @@ def _vacuum(table: StoragePath, seconds: float, orphans: bool) -> int:
     files = [file for name in removable if (file := table / unquote(name)) in stored]
     if files:
         delta_tables.open_for_write(table).vacuum(hours, dry_run=False, **options)
+        objects.forget(str(table))
         _remove_checksums(table, files)
     return len(files)
 

@@ -24,7 +24,7 @@ from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.state import journal, pending_work
 from medallion.state.runs import BLOCKED, PASSED, RunState, run_row
-from medallion.storage import clock, delta_log, delta_tables
+from medallion.storage import clock, delta_log, delta_tables, objects
 from medallion.storage.layout import LAYERS, PUBLISH
 
 PendingGate = tuple[Flow, Future[GateResult | None]]
@@ -126,6 +126,7 @@ class Nightly:
                 self.outcome.crash = self.outcome.crash or error
             self._report(f"{what:<9} {message}")
 
+    @objects.remembering()
     def _validate(self, flow: Flow, run_state: RunState) -> GateResult | None:
         """Validate the rows of a table that have not passed its gate; return None if all have."""
         table, path = flow.name, self.config.layout.table(flow.name)

@@ -22,7 +22,7 @@ from medallion.state import journal, pending_work
 from medallion.state.journal import Entry, Erasure, Rebuild, Replay
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
-from medallion.storage import delta_tables
+from medallion.storage import delta_tables, objects
 from medallion.storage.layout import LAYERS, layer_of
 from medallion.storage.text import Reporter
 
@@ -114,6 +114,7 @@ def plan_run(config: Config, runs: RunRecords, is_complete: bool = True) -> Plan
     return Plan(tuple(plans), tuple(journal.read_entries(config, Rebuild, Replay, Erasure)))
 
 
+@objects.remembering()
 def plan_query(
     config: Config, runs: RunRecords, query: Query, settings: Mapping[str, str]
 ) -> QueryPlan:
@@ -200,6 +201,7 @@ def end_if_idle(config: Config, plan: Plan, report: Reporter) -> Outcome | None:
     return None
 
 
+@objects.remembering()
 def estimate_workload(config: Config, plan: Plan | None = None) -> Workload:
     """Return the amount of work, which selects the settings of Java and Spark.
 

@@ -8,7 +8,7 @@ from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.spark.errors import as_medallion_error
 from medallion.state.runs import DONE, FAILED, QueryTotals, RunRecords, run_row
-from medallion.storage import clock, delta_tables, locks
+from medallion.storage import clock, delta_tables, locks, objects
 from medallion.storage.text import Reporter
 
 RECORD_SECONDS = 30.0  # between two records of a stream
@@ -92,6 +92,7 @@ def flow_row(
     return row if failure else {**row, **_written_rows(runs, flow, is_new)}
 
 
+@objects.remembering()
 def _written_rows(runs: RunRecords, flow: Flow, is_new: bool) -> dict[str, int]:
     """Return the rows written to the flow's tables since its last record, and their versions."""
     recorded = (QueryTotals() if is_new else runs.run_state.totals_of(flow.name)).versions

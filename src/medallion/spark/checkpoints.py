@@ -223,7 +223,7 @@ def corrupt_part(checkpoint: StoragePath) -> StoragePath | None:
     # Spark starts with the last planned batch, and needs the end of the one before it.
     parts += [checkpoint / "offsets" / str(n) for n in (planned, planned - 1, committed) if n >= 0]
     parts += [checkpoint / "commits" / str(committed)] if committed >= 0 else []
-    return next((part for part in parts if not _is_complete(part)), None)
+    return next((part for part in parts if not _complete_lines(part)), None)
 
 
 def remove_remnants(checkpoint: StoragePath) -> None:
@@ -242,7 +242,7 @@ def remove_remnants(checkpoint: StoragePath) -> None:
                 file.delete()
     if max(last_planned(checkpoint), last_committed(checkpoint)) < 0:
         (checkpoint / "state").delete_prefix()
-        if not _is_complete(checkpoint / "metadata"):
+        if not _complete_lines(checkpoint / "metadata"):
             (checkpoint / "metadata").delete()
 
 
@@ -277,23 +277,23 @@ def write_start(spark: SparkSession, checkpoint: StoragePath, batch: int, offset
     (checkpoint / "metadata").write_atomic(json.dumps({"id": str(uuid.uuid4())}))
 
 
-def _is_complete(part: StoragePath) -> bool:
-    """Return whether a file of a checkpoint exists, and each line but its version is JSON."""
+def _complete_lines(part: StoragePath) -> list[str]:
+    """Return the lines of a file; none if there is none, or one but its version is not JSON."""
     try:
         lines = part.read().decode().splitlines()
         bodies = (line for line in lines if not _VERSION.fullmatch(line))
         documents = [line if line == _NOT_READ else json.loads(line) for line in bodies]
     except (FileNotFoundError, ValueError):
-        return False
-    return len(documents) >= (2 if part.parent.name == "offsets" else 1)
+        return []
+    return lines if len(documents) >= (2 if part.parent.name == "offsets" else 1) else []
 
 
 def _lines(checkpoint: StoragePath, batch: int) -> list[str]:
     if batch < 0:
         return []
     part = checkpoint / "offsets" / str(batch)
-    if not _is_complete(part):
+    if not (lines := _complete_lines(part)):
         raise MedallionError(
             f"{part} is missing or corrupt: medallion nightly repairs it, or reports what to do."
         )
-    return part.read().decode().splitlines()
+    return lines

@@ -162,11 +162,10 @@ def session_of_command(
         KeyboardInterrupt: a signal has come.
     """
     spark = None
-    objects.remember_no_more()
     # PySpark returns timestamps in Python's local zone, without naming it.
     os.environ["TZ"] = "UTC"
     time.tzset()
-    with signals.defer_signals():
+    with objects.asking_each_time(), signals.defer_signals():
         try:
             with ThreadPoolExecutor(1) as executor:  # in the main thread PySpark takes over Ctrl-C
                 spark = executor.submit(spark_session, config, name, debug, work=work).result()

@@ -21,7 +21,7 @@ from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.spark.settings import DEFAULTS
 from medallion.state.runs import BLOCKED, RunRecords, RunState
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_log, delta_tables, objects
 from medallion.storage.layout import LAYERS, PUBLISH, layer_of
 from medallion.storage.paths import StoragePath
 
@@ -134,6 +134,7 @@ def unfinished_reasons(config: Config, runs: RunRecords, query: str) -> Iterator
         yield WorkReason.OUTDATED_TABLE
 
 
+@objects.remembering()
 def older_table_reason(config: Config, runs: RunRecords, query: str) -> str | None:
     """Return why a query must not start if one of its tables is older than was recorded.
 

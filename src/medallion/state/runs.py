@@ -6,8 +6,9 @@ Rows are ordered by `number`, and not by time: the clock may be set back.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 
 from medallion.quality.suites import Failure
@@ -230,7 +231,7 @@ class RunRecords:
     def run_state(self) -> RunState:
         """Return the recorded state of all queries and gates."""
         if self._read is None:
-            self._read = _read_run_state(self._table)
+            self._read = _read_run_state(self._table, (self._table / "_delta_log").state())
         return self._read
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -291,8 +292,12 @@ class RunRecords:
         return last is not None and last.state == FAILED
 
 
-def _read_run_state(table: StoragePath) -> RunState:
-    """Read the run state in one SQL query: each further one would open all files again."""
+@lru_cache(maxsize=1)
+def _read_run_state(table: StoragePath, _: Hashable) -> RunState:
+    """Read the run state in one SQL query: each further one would open all files again.
+
+    It is cached until the table's log changes.
+    """
     missing = RUNS.keys() - delta_tables.column_names(table)  # of a table of an earlier release
     added = "".join(f", {table_specs.typed_null_sql(RUNS, name)} as {name}" for name in missing)
     what = ", ".join(_SELECTED.values())

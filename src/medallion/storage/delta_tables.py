@@ -318,6 +318,7 @@ def set_missing_properties(table: StoragePath, properties: Mapping[str, str]) ->
     """Set the properties that a table lacks or has with another value."""
     if missing := properties_to_set(table, properties):
         open_for_write(table).alter.set_table_properties(missing)
+        objects.forget(str(table))
 
 
 def properties_to_set(table: StoragePath, properties: Mapping[str, str]) -> dict[str, str]:

@@ -89,7 +89,7 @@ class Layout:
     def tables(self) -> dict[str, StoragePath]:
         """Return the directories of the tables that exist, by name `layer.table`."""
         paths = (path for schema in SCHEMAS for path in (self.root / schema).children())
-        tables = (path for path in paths if (path / "_delta_log").is_directory())
+        tables = (path for path in paths if (path / "_delta_log").names())
         return {f"{path.parent.name}.{path.name}": path for path in tables}
 
     def published(self, table: str) -> StoragePath:

@@ -77,7 +77,7 @@ def remembering(answers: bool = True) -> Iterator[None]:
         answers: False to ask again each time, as for what other processes write.
     """
     before, own = _memory.answers, _Answers()
-    _memory.answers = own if answers else None
+    _memory.answers = (own if before is None else before) if answers else None
     _all_answers[id(own)] = own
     try:
         yield
@@ -86,9 +86,15 @@ def remembering(answers: bool = True) -> Iterator[None]:
         _memory.answers = before
 
 
-def remember_no_more() -> None:
-    """Ask each question each time, as Spark writes from now on."""
-    _memory.answers = None
+@contextmanager
+def asking_each_time() -> Iterator[None]:
+    """Ask each question each time, as Spark writes meanwhile; forget the earlier answers."""
+    before, _memory.answers = _memory.answers, None
+    try:
+        yield
+    finally:
+        _memory.answers = before
+        (before or {}).clear()
 
 
 def forget(address: str) -> None:

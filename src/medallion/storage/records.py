@@ -84,8 +84,8 @@ def append_records(
     def write(delta: DeltaTable, properties: CommitProperties) -> None:
         values = listed
         if numbered:
-            ((last,),) = delta_tables.select_rows(table, f"max({numbered})")
-            values = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
+            last = _last_number(table, delta, numbered)
+            values = [{**row, numbered: at} for at, row in enumerate(listed, last + 1)]
         lacks_columns = columns.keys() - {field.name for field in delta.schema().fields}
         write_deltalake(
             delta,
@@ -177,14 +177,25 @@ def _commit(
             _compact(table, delta)
 
 
+def _last_number(table: StoragePath, delta: DeltaTable, column: str) -> int:
+    """Return the greatest number in a column; the log has it, unless another writer left it out."""
+    adds, name = delta.get_add_actions(flatten=True), f"max.{column}"
+    numbers = adds[name].to_pylist() if name in adds.schema.names else [None]
+    if None in numbers:
+        ((number,),) = delta_tables.select_rows(table, f"max({column})")
+        numbers = [number or 0]
+    return int(max(numbers, default=0))
+
+
 def _compact(table: StoragePath, written: DeltaTable) -> None:
     """Compact a table of many small files, because each reader opens all of them.
 
     Errors, such as a full disk, are ignored: the next write tries again.
     """
     is_allowed = locks.is_held_here(Layout(table.parent.parent), "bronze")
+    is_due = written.version() % 4 == 0  # to count the files reads the log again
     with suppress(Exception):
-        if is_allowed and len(written.file_uris()) > _MOST_FILES:
+        if is_allowed and is_due and len(written.file_uris()) > _MOST_FILES:
             locks.check_locks()
             delta_tables.open_for_write(table).optimize.compact()
 
