@@ -412,10 +412,8 @@ def kafka_login(variables: Mapping[str, str]) -> Login:
             key = f"MEDALLION_KAFKA_{name.upper()}"
             raise ConfigError(f"{key} must be one of {', '.join(choices)}.")
     if login.protocol.startswith("SASL_") != bool(login.username and login.password):
-        raise ConfigError(
-            "MEDALLION_KAFKA_USERNAME and MEDALLION_KAFKA_PASSWORD need MEDALLION_KAFKA_PROTOCOL "
-            "SASL_SSL (or SASL_PLAINTEXT): set all three, or none."
-        )
+        need = "need MEDALLION_KAFKA_PROTOCOL SASL_SSL (or SASL_PLAINTEXT): set all three, or none"
+        raise ConfigError(f"MEDALLION_KAFKA_USERNAME and MEDALLION_KAFKA_PASSWORD {need}.")
     if login.ca and not login.protocol.endswith("SSL"):
         raise ConfigError("MEDALLION_KAFKA_CA needs MEDALLION_KAFKA_PROTOCOL SSL or SASL_SSL.")
     if login.ca and not (Path(login.ca).is_absolute() and Path(login.ca).is_file()):

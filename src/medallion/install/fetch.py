@@ -86,10 +86,10 @@ def _download(jar: Jar, work: Path, report: Reporter) -> bytes:
         _write_trust_store(work)  # perhaps for an authority that is new to a Java from a wheel
     for line in done.stdout.decode(errors="replace").splitlines()[-_LOG_LINES:]:
         report(line)
-    raise UsageError(
-        f"{jar.file_name} could not be fetched. Check the network, or let MEDALLION_IVY_SETTINGS "
-        "name an ivysettings.xml with your mirror; then run it again."
+    advice = (
+        "let MEDALLION_IVY_SETTINGS name an ivysettings.xml with your mirror; then run it again"
     )
+    raise UsageError(f"{jar.file_name} could not be fetched. Check the network, or {advice}.")
 
 
 def _ivy_command(jar: Jar, work: Path) -> list[str]:

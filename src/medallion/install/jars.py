@@ -82,10 +82,8 @@ def class_path(required: Collection[Extra] = ()) -> list[Path]:
     if missing := missing_jars(*required):
         options = "".join(f" --{extra}" for extra in required)
         names = f"{missing[0].file_name}{', ...' if missing[1:] else ''}"
-        raise UsageError(
-            f"Spark needs {counted(len(missing), 'jar')} that are not installed ({names}): run "
-            f"medallion setup{options}"
-        )
+        jars = f"{counted(len(missing), 'jar')} that are not installed ({names})"
+        raise UsageError(f"Spark needs {jars}: run medallion setup{options}")
     installed = [extra for extra in Extra if not missing_jars(extra)]
     own = [S3_CLASSES] if Extra.S3 in installed else []
     return [*(_cached(jar) for jar in listed_jars(*installed) if not _is_in_spark(jar)), *own]

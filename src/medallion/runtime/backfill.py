@@ -138,9 +138,8 @@ def _normalized_path(config: Config, source: SourceConfig, path: StoragePath) ->
     if is_file and listing.is_ignored(path.name, source.ignore):
         raise UsageError(f"{path}: files of this name are ignored ({source.name}.ignore).")
     if is_file and not matches_pattern(path.name, source.pattern):
-        raise UsageError(
-            f"{path}: its name does not match {source.pattern}, the pattern of {source.name}."
-        )
+        pattern = f"{source.pattern}, the pattern of {source.name}"
+        raise UsageError(f"{path}: its name does not match {pattern}.")
     return path
 
 

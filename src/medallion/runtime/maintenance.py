@@ -142,9 +142,7 @@ def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
         return 0
     delta = delta_tables.open_for_write(table)
-    removed = delta.optimize.compact(target_size=policy.target_file_size)["numFilesRemoved"]
-    objects.forget(str(table))
-    return int(removed)
+    return int(delta.optimize.compact(target_size=policy.target_file_size)["numFilesRemoved"])
 
 
 @objects.remembering()
@@ -314,7 +312,6 @@ def _vacuum(table: StoragePath, seconds: float, orphans: bool) -> int:
     files = [file for name in removable if (file := table / unquote(name)) in stored]
     if files:
         delta_tables.open_for_write(table).vacuum(hours, dry_run=False, **options)
-        objects.forget(str(table))
         _remove_checksums(table, files)
     return len(files)
 

@@ -38,10 +38,8 @@ def carry_out_renames(config: Config, report: Reporter) -> None:
         old, last = [*rename.tables.items()][-1]
         is_started = journal.is_renaming(config, rename)  # then a bucket may have both
         if delta_tables.table_exists(config.layout.table(last)) and not is_started:
-            raise ConfigError(
-                f"{key}, but {last} exists, too. Choose another name, or move away the tables and "
-                "checkpoints of one of them."
-            )
+            advice = "Choose another name, or move away the tables and checkpoints of one of them"
+            raise ConfigError(f"{key}, but {last} exists, too. {advice}.")
         for entry in journal.read_entries(config, Rebuild, Replay, Erasure):
             raise UsageError(f"{key}, but there is an {entry}, under the older name.")
         journal.write_entry(config.layout, Entry(old, rename))

@@ -142,9 +142,7 @@ def complete_replay(
 
 def _staged_rows(spark: SparkSession, staged: StoragePath, table: StoragePath) -> DataFrame:
     if not delta_tables.table_exists(staged):
-        raise MedallionError(
-            f"{staged} is missing, which an interrupted replay had written: restore the complete "
-            "root from one backup."
-        )
+        cause = "which an interrupted replay had written"
+        raise MedallionError(f"{staged} is missing, {cause}: restore the root from one backup.")
     columns = delta_reads.read_table(spark, table).columns
     return delta_reads.read_table(spark, staged).select(*columns)

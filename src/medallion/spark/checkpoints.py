@@ -182,9 +182,9 @@ def _read_documents(checkpoint: StoragePath) -> dict[str, dict[str, Any] | None]
         return {}
     documents = json_object(file.read().decode(errors="replace"))
     if documents is None:
+        effect = "then its query continues with the current configuration"
         raise MedallionError(
-            f"{file} is damaged. Restore it from a backup, or delete it: then its query "
-            "continues with the current configuration."
+            f"{file} is damaged. Restore it from a backup, or delete it: {effect}."
         )
     return documents
 
@@ -293,7 +293,6 @@ def _lines(checkpoint: StoragePath, batch: int) -> list[str]:
         return []
     part = checkpoint / "offsets" / str(batch)
     if not (lines := _complete_lines(part)):
-        raise MedallionError(
-            f"{part} is missing or corrupt: medallion nightly repairs it, or reports what to do."
-        )
+        remedy = "medallion nightly repairs it, or reports what to do"
+        raise MedallionError(f"{part} is missing or corrupt: {remedy}.")
     return lines

@@ -126,10 +126,8 @@ def _require_s3_classes() -> None:
         for name in ("org.apache.hadoop.fs.s3a.S3AFileSystem", S3_FIXED[_LOG_STORE]):
             loader.loadClass(name)
     except Py4JJavaError as error:
-        raise UsageError(
-            "spark-submit has no jars for S3: run medallion setup --s3, and add "
-            '--jars "$(python -m medallion.install.jars)".'
-        ) from error
+        advice = 'run medallion setup --s3, and add --jars "$(python -m medallion.install.jars)"'
+        raise UsageError(f"spark-submit has no jars for S3: {advice}.") from error
 
 
 def _prepare(session: SparkSession, debug: bool) -> None:
@@ -201,10 +199,8 @@ def _get_session(builder: SparkSession.Builder, master: str | None) -> SparkSess
         reason = f"Spark does not start with {master}: {one_line(str(error))}"
         raise ConfigError(f"MEDALLION_MASTER: {reason}") from error
     except ConnectionError as error:
-        raise MedallionError(
-            "Java has ended while Spark started: see its output above. A common reason is a "
-            "temporary directory that is not writable (spark.local.dir, SPARK_LOCAL_DIRS)."
-        ) from error
+        advice = "see its output above; can it write to spark.local.dir and SPARK_LOCAL_DIRS?"
+        raise MedallionError(f"Java has ended while Spark started: {advice}") from error
 
 
 def _submitted_settings() -> dict[str, str]:

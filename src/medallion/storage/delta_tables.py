@@ -114,10 +114,8 @@ def open_table_at(table: StoragePath, at: int | datetime) -> DeltaTable:
     if not versions:
         oldest = min(commits)
         since = datetime.fromtimestamp(commits[oldest], UTC).replace(tzinfo=None)
-        raise UsageError(
-            f"--as-of {at}: {name} has the versions {oldest} (of {since.isoformat(' ')} UTC) to "
-            f"{max(commits)}."
-        )
+        known = f"{oldest} (of {since.isoformat(' ')} UTC) to {max(commits)}"
+        raise UsageError(f"--as-of {at}: {name} has the versions {known}.")
     delta.load_as_version(max(versions))
     return delta
 
@@ -318,7 +316,6 @@ def set_missing_properties(table: StoragePath, properties: Mapping[str, str]) ->
     """Set the properties that a table lacks or has with another value."""
     if missing := properties_to_set(table, properties):
         open_for_write(table).alter.set_table_properties(missing)
-        objects.forget(str(table))
 
 
 def properties_to_set(table: StoragePath, properties: Mapping[str, str]) -> dict[str, str]:

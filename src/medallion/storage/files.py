@@ -304,10 +304,9 @@ def try_flock(file: IO[str], operation: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise UsageError(
-            f"{file.name} cannot be locked ({error_reason(error)}), and concurrent runs could "
-            "lose rows: put the lakehouse on a disk that supports locks."
-        ) from None
+        advice = "concurrent runs could lose rows: put the lakehouse on a disk that supports locks"
+        reason = f"{file.name} cannot be locked ({error_reason(error)})"
+        raise UsageError(f"{reason}, and {advice}.") from None
     return True
 
 

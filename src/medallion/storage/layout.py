@@ -43,10 +43,8 @@ class Layout:
     def require_root(self) -> None:
         """Raise UsageError if the root does not exist: its name may be misspelled."""
         if not self.root.is_directory():
-            raise UsageError(
-                f"there is no lakehouse at {self.root}: medallion nightly creates it, and "
-                "MEDALLION_HOME names another one."
-            )
+            advice = "medallion nightly creates it, and MEDALLION_HOME names another one"
+            raise UsageError(f"there is no lakehouse at {self.root}: {advice}.")
 
     def landing(self, source: str) -> StoragePath:
         """Return the directory in which a source's files land."""
@@ -89,7 +87,7 @@ class Layout:
     def tables(self) -> dict[str, StoragePath]:
         """Return the directories of the tables that exist, by name `layer.table`."""
         paths = (path for schema in SCHEMAS for path in (self.root / schema).children())
-        tables = (path for path in paths if (path / "_delta_log").names())
+        tables = (path for path in paths if (path / "_delta_log").is_directory())
         return {f"{path.parent.name}.{path.name}": path for path in tables}
 
     def published(self, table: str) -> StoragePath:

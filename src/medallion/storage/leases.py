@@ -94,8 +94,7 @@ def take(directory: ObjectPath, holder: Mapping[str, Any]) -> Lease:
     """
     seen, since = None, _now()
     while True:
-        paths = _leases(directory)
-        path, document = max(paths, default=None), None
+        path, document = newest(directory), None
         if path and (document := _read(path)) and not _is_void(document):
             waited = _now() - since
             is_running = _is_running(document) and waited > _END
@@ -112,7 +111,7 @@ def take(directory: ObjectPath, holder: Mapping[str, Any]) -> Lease:
         }
         new, start = directory / f"{number:010}.json", _now()
         if isinstance(new, ObjectPath) and new.write_new(json.dumps(document).encode()):
-            for old in sorted(paths)[: 1 - _KEPT]:
+            for old in directory.children()[:-_KEPT]:
                 old.delete()
             return Lease(new, document, start)
 
@@ -129,13 +128,9 @@ def inspect(directory: StoragePath) -> tuple[bool, dict[str, Any]]:
 
 
 @objects.remembering(answers=False)
-def _leases(directory: StoragePath) -> list[StoragePath]:
-    return directory.children()
-
-
 def newest(directory: StoragePath) -> StoragePath | None:
     """Return the lease that counts, or None if there was none yet."""
-    return max(_leases(directory), default=None)
+    return max(directory.children(), default=None)
 
 
 @objects.remembering(answers=False)

@@ -193,9 +193,8 @@ def _compact(table: StoragePath, written: DeltaTable) -> None:
     Errors, such as a full disk, are ignored: the next write tries again.
     """
     is_allowed = locks.is_held_here(Layout(table.parent.parent), "bronze")
-    is_due = written.version() % 4 == 0  # to count the files reads the log again
     with suppress(Exception):
-        if is_allowed and is_due and len(written.file_uris()) > _MOST_FILES:
+        if is_allowed and len(written.file_uris()) > _MOST_FILES:
             locks.check_locks()
             delta_tables.open_for_write(table).optimize.compact()
 

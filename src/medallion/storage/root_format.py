@@ -32,11 +32,8 @@ def read_format(layout: Layout) -> int | None:
             f'{{"format": {FORMAT}, "release": "{__version__}"}} if this release wrote it.'
         ) from None
     if version > FORMAT:
-        raise UsageError(
-            f"{layout.root} has the format {version} of medallion {release}, but this is medallion "
-            f"{__version__}, which reads formats up to {FORMAT}: install that release or a newer "
-            "one."
-        )
+        newer = f"format {version} of medallion {release}, but this is medallion {__version__}"
+        raise UsageError(f"{layout.root} has the {newer}: install that release or a newer one.")
     return version
 
 
