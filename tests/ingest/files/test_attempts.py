@@ -15,7 +15,9 @@ from medallion.errors import MedallionError
 from medallion.ingest.files.source import FileSource
 from medallion.ingest.schema.evolution import Schema
 from medallion.inspect.audit import run_audit
+from medallion.layers.bronze import writer
 from medallion.spark import jvm
+from medallion.spark.delta_writes import write_once
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
 from tests.support.home import Home
@@ -47,15 +49,19 @@ def test_java_that_ends_names_the_files(
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, works: Callable[[int], bool]) -> Iterator[None]:
     """Let only the Spark jobs succeed whose number `works` accepts; the others raise Py4JError."""
-    jobs, save = count(1), DataFrameWriter.save
+    jobs = count(1)
 
-    def save_or_stop(self: DataFrameWriter, *arguments: Any, **options: Any) -> None:
-        if not works(next(jobs)):
-            raise Py4JError("no active SparkContext")
-        save(self, *arguments, **options)
+    def limited(write: Callable[..., Any]) -> Callable[..., Any]:
+        def write_or_stop(*arguments: Any, **options: Any) -> Any:
+            if not works(next(jobs)):
+                raise Py4JError("no active SparkContext")
+            return write(*arguments, **options)
+
+        return write_or_stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(DataFrameWriter, "save", save_or_stop)
+        patch.setattr(DataFrameWriter, "save", limited(DataFrameWriter.save))
+        patch.setattr(writer, "write_once", limited(write_once))
         yield
 
 

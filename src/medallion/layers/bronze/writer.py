@@ -25,7 +25,6 @@ from medallion.storage.text import counted
 
 ROWS_READ = "rows_read"
 """The number of rows that Spark read for a batch, in the `userMetadata` of its commit."""
-_ROWS = "rows"
 _GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
 
@@ -182,7 +181,7 @@ class BronzeWriter:
             # With their comments, which the rows do not have.
             self._flow.add_columns(self._table, self.schema.table_type())
         read, is_row = Observation(f"landed-{number}"), ~is_header(rows)
-        figures = {_ROWS: F.count_if(is_row)}
+        figures = {ROWS_READ: F.count_if(is_row)}
         if NOT_JSON in rows.columns:
             line = F.struct(SOURCE_FILE, SOURCE_POSITION)
             figures |= {"headers": F.count_if(~is_row), "first": F.min(F.when(~is_row, line))}
@@ -191,10 +190,8 @@ class BronzeWriter:
         if growth_condition != "false":
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
-        options = {**checkpoints.once_only(self._query(), number), "mergeSchema": "true"}
-        if not write_once(
-            parsed, self._table, options, counts=lambda: {ROWS_READ: read.get["rows"]}
-        ):
+        once = {**checkpoints.once_only(self._query(), number), "mergeSchema": "true"}
+        if not write_once(parsed, self._table, once, counts=lambda: read.get):
             return  # an earlier attempt failed after its commit
         if count := read.get.get("headers"):
             file, line = read.get["first"]

@@ -58,9 +58,7 @@ class Silver(Flow):
         checked = apply_rules(bronze)
         joined = self._lookup.join_empty(checked) if self._lookup else checked
         where = f"{self.config.expectations}: a rule of {self.upstream[0]} or {self.name}"
-        definition.refuse_nondeterministic(
-            where, joined, {**document["bronze"], **document["silver"]}
-        )
+        definition.refuse_nondeterministic(where, joined, document["bronze"] | document["silver"])
         definition.refuse_changed_row_count(where, checked)
         good = transform.silver_rows(joined, source.silver_columns)
         keys.refuse_inexact_keys(self.config, f"sources.{source.name}", source.keys, good)

@@ -146,7 +146,10 @@ class SilverWriter:
             rows.persist(StorageLevel.DISK_ONLY)
         try:
             read = self.tables.rows_read(self.spark, batch_id)
-            self._write(rows, self._query, batch_id, read)
+            if read:
+                self._write(rows, self._query, batch_id, read)
+            else:  # a batch that only evicts state
+                rows.write.format("noop").mode("overwrite").save()
         finally:
             rows.unpersist()
             joined.unpersist()
@@ -167,8 +170,7 @@ class SilverWriter:
             rows: the rows, with `_is_duplicate`.
             application: the id of both commits.
             batch_id: the number of both commits.
-            rows_read: the rows that a batch read; 0 for late rows, and for a batch that only evicts
-                state.
+            rows_read: the rows that a batch read; 0 for late rows.
         """
         tables, once_only = self.tables, checkpoints.once_only(application, batch_id)
         is_good = transform.is_good()
