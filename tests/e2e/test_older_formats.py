@@ -184,10 +184,13 @@ def test_refresh_and_erase_in_an_older_lakehouse(
     refresh_table(lakehouse.pipeline(), "silver.orders")
     # Any of two equal rows may be the duplicate if one batch has both.
     assert differences(lakehouse, "after", "_source_file") == {}
-    # An erasure of the earlier release that has changed nothing yet.
+    # An erasure of the earlier release that has changed nothing yet. A later file has the row, too.
     (lakehouse.layout.root / "_format.json").delete()
-    plan = (older.root.parent / "erase.json").read_text()
-    (lakehouse.layout.root / "_erase/plan.json").write_atomic(plan)
+    plan = json.loads((older.root.parent / "erase.json").read_text())
+    (origin,) = plan["origins"]
+    later = {key: origin[key].replace("b.csv", "c.csv") for key in ("path", "location")}
+    plan |= {"origins": [origin, origin | later], "rows": plan["rows"] | {"bronze.visits": 2}}
+    (lakehouse.layout.root / "_erase/plan.json").write_atomic(json.dumps(plan))
     with journal.lock_layers(lakehouse.config, LAYERS, "erase"):
         erase_rows(lakehouse.pipeline(), Request())
     visits = lakehouse.rows("silver.visits", "visit_id")
