@@ -180,3 +180,16 @@ def test_stopped_process_is_not_succeeded_here(
     with pytest.raises(UsageError, match=f"pid {other.pid}"):
         locks.lock_layers(layout, ["bronze"], "nightly").__enter__()
     os.kill(other.pid, signal.SIGCONT)
+
+
+def test_old_leases_that_cannot_be_deleted_stop_nothing(layout: Layout, proxy: FaultProxy) -> None:
+    for _ in range(4):
+        with locks.lock_layers(layout, ["bronze"], "nightly"):
+            pass
+    with (
+        proxy.inject(refused(403), "DELETE|POST") as hits,
+        locks.lock_layers(layout, ["bronze"], "nightly"),
+    ):
+        assert hits
+    with locks.lock_layers(layout, ["bronze"], "nightly"):
+        pass

@@ -111,8 +111,9 @@ def take(directory: ObjectPath, holder: Mapping[str, Any]) -> Lease:
         }
         new, start = directory / f"{number:010}.json", _now()
         if isinstance(new, ObjectPath) and new.write_new(json.dumps(document).encode()):
-            for old in directory.children()[:-_KEPT]:
-                old.delete()
+            with suppress(OSError):  # the next process removes them
+                for old in directory.children()[:-_KEPT]:
+                    old.delete()
             return Lease(new, document, start)
 
 
