@@ -19,6 +19,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError
+from medallion.inspect import edits
 from medallion.inspect.audit import run_audit
 from medallion.runtime import backfill, erase, maintenance, refresh, replay, stream
 from medallion.runtime.erase import Request
@@ -123,6 +124,12 @@ class Actor:
     def _refresh(self, table: str) -> None:
         with self._open("refresh", *refresh.layers_to_lock(self.config(), table)) as pipeline:
             refresh.refresh_table(pipeline, table)
+
+    def _apply(self) -> None:
+        with self._open("apply") as pipeline:
+            found = edits.find_edits(pipeline.config)
+            tables = [edit.table for edit in found if edit.action == edits.EditAction.REBUILD]
+            refresh.apply_edits(pipeline, tables)
 
     def _backfill(self, source: str, path: str) -> None:
         backfill.run_backfill(self.config(), source, path, lambda _: None)

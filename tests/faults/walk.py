@@ -16,7 +16,7 @@ from tests.faults.report import Results
 from tests.faults.world import World
 
 Act = Callable[[Mapping[str, Any]], Outcome]
-_REMEDY = re.compile(r"medallion (refresh|run|erase|nightly)\b ?([a-z_.]*)")
+_REMEDY = re.compile(r"medallion (refresh|run|erase|nightly|apply)\b ?([a-z_.]*)")
 _ERRNOS = ("ENOSPC", "EIO", "EACCES", "EROFS")
 _TRIES = 8
 _REPEATED = ("backfill", "replay", "erase")
