@@ -146,7 +146,9 @@ class Gold(Flow):
         # The definition may have changed if all is recomputed.
         options["overwriteSchema"] = "true"
         mode = "Overwrite" if self.table.output_mode == "complete" else "Append"
-        write_once(rows, self.target_paths[0], options, mode)
+        if not write_once(rows, self.target_paths[0], options, mode):
+            # A batch that is written is computed nevertheless, for its state.
+            rows.write.format("noop").mode("overwrite").save()
 
     def interrupted_rows(self) -> Sequence[DataFrame]:
         """Return the rows that the interrupted batch read.
