@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # Commit metrics of added rows: of a merge, of Spark's append, of delta-rs. A merge also has
 # numOutputRows, which includes copied rows.
 _INSERTED_METRICS = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
+_NOT_NULL = re.compile(r'("(?:nullable|containsNull|valueContainsNull)": *)false')
 
 
 def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, str]) -> None:
@@ -37,10 +39,8 @@ def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, 
 
     if table_exists(table):
         return
-    fields = json.loads(schema_json)
-    for field in fields["fields"]:
-        field["nullable"] = True  # Spark declares a count as not null
-    schema = Schema.from_json(json.dumps(fields))
+    # Spark declares a count as not null, also within a struct; Delta's own writers drop that.
+    schema = Schema.from_json(_NOT_NULL.sub(r"\1true", schema_json))
     options = table.delta_options
     delta_log.first_checksum(table).delete()  # of a commit that was lost: delta-rs would fail
     DeltaTable.create(
