@@ -380,6 +380,8 @@ def test_changed_definitions_need_a_rebuild(project: Project) -> None:
         ("apply", set[str](), ["silver.sales"]),
     ):
         project.document["on_change"] = on_change
+        note = "the next nightly run rebuilds silver.sales (day as changed)."
+        assert (note in project.check().lines(0)) == (on_change == "apply")
         config, reported = project.load()[0], list[str]()
         pipeline = SimpleNamespace(config=config, report=reported.append, run_id="x")
         nightly = Nightly(cast("Pipeline", pipeline))

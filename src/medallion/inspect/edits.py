@@ -154,8 +154,7 @@ def leftover_tables(config: Config) -> list[str]:
     """Return the tables that nothing in pipeline.yaml writes any more, except records."""
     written = {"ops", *(target for query in queries(config) for target in query.targets)}
     written |= {name for rename in pending_renames(config) for name in rename.tables}
-    tables = sorted(config.layout.tables())
-    return [name for name in tables if not written & {name, layer_of(name)}]
+    return sorted(n for n in config.layout.tables() if not written & {n, layer_of(n)})
 
 
 def leftover_problems(config: Config) -> Iterator[Problem]:
@@ -170,9 +169,12 @@ def leftover_problems(config: Config) -> Iterator[Problem]:
 
 
 def edited_problems(config: Config) -> Iterator[Problem]:
-    """Yield one problem for all tables that wait for `medallion apply`."""
+    """Yield one problem for all tables that wait for `medallion apply`, or a note on them."""
     if waiting := waiting_tables(config):
         tables = ", ".join(f"{table} ({reason})" for table, reason in waiting.items())
+        if config.on_change == "apply":
+            yield Problem(ProblemCode.NOTE, "tables", f"the next nightly run rebuilds {tables}.")
+            return
         wait = "1 table waits" if len(waiting) == 1 else f"{len(waiting)} tables wait"
         remedy = "run medallion apply, which rebuilds them, or undo the edit"
         detail, subject = f"{wait} for medallion apply", config.pipeline_file.name
