@@ -347,8 +347,7 @@ def erase(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.erase import Request, run_erase
 
     config.layout.require_root()
-    flags = options.cascade, options.purge, options.dry_run
-    request = Request(options.table, options.where, *flags)
+    request = Request(options.table, options.where, options.cascade, options.purge, options.dry_run)
     result = run_erase(config, request, _reporter(bool(options.json)), options.debug)
     return _present(options, render_tables.erasure_json, render_tables.erasure_text, result)
 

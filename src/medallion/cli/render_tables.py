@@ -141,8 +141,11 @@ def landed_text(landed: Mapping[str, Landed]) -> str:
 
 def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
     """Return nested figures under dotted names, such as `expected_quarantine.missing_x`."""
-    parts = {k: v if isinstance(v, dict) else {"": v} for k, v in document.items()}
-    return {f"{k}.{part}".rstrip("."): n for k, v in parts.items() for part, n in v.items()}
+    flat: dict[str, int] = {}
+    for name, value in document.items():
+        is_nested = isinstance(value, dict)
+        flat |= {f"{name}.{part}": n for part, n in value.items()} if is_nested else {name: value}
+    return flat
 
 
 def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> str:

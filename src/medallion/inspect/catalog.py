@@ -96,10 +96,8 @@ def mostly_quarantined(config: Config, run_state: RunState) -> Iterator[Problem]
         if not {rule for rule, _ in rules} <= {*table_specs.MESSAGE_RULES}:
             all_rules = ", ".join(f"{rule} ({count:,})" for rule, count in rules)
             detail = f"{quarantined:,} of {counted(rows, 'row')} of the last run broke a rule"
-            sentence, remedy = (
-                f"{detail}; all rows by rule: {all_rules}",
-                _quarantine_remedy(config, table),
-            )
+            sentence = f"{detail}; all rows by rule: {all_rules}"
+            remedy = _quarantine_remedy(config, table)
             yield Problem(ProblemCode.QUARANTINED, table, sentence, remedy, detail)
 
 

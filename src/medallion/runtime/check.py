@@ -356,12 +356,9 @@ def _check_suite(config: Config, table: str, result: CheckResult) -> None:
         for name in _expectation_columns(expectation):
             if known and name.lower() not in known:
                 hint = expressions.did_you_mean(name, columns)
-                reads = f'expectation "{expectation.name}" reads {name}'
-                where, problem = (
-                    suite_path(config.conf_dir, table),
-                    f"not a column of {table}{hint}",
-                )
-                result.add_error(f"{where}: {reads}, which is {problem}.", table)
+                suite = suite_path(config.conf_dir, table)
+                problem = f'"{expectation.name}" reads {name}, which is not a column of {table}'
+                result.add_error(f"{suite}: expectation {problem}{hint}.", table)
 
 
 def _table_columns(config: Config, table: str) -> Collection[str] | None:

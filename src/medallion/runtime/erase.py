@@ -202,8 +202,10 @@ def _count_rows(pipeline: Pipeline, request: Request) -> Erasure:
     except SPARK_ERRORS as error:
         raise as_medallion_error(error, f"{_WHERE} cannot be evaluated") from error
     rebuilt = tuple(t for t in _tables(config, table) if t not in rows)
-    undecided, found = sum(row["undecided"] for row in counts), (tuple(origins), rebuilt)
-    return Erasure(uuid.uuid4().hex, table, condition, request.purge, rows, undecided, *found)
+    undecided = sum(row["undecided"] for row in counts)
+    return Erasure(
+        uuid.uuid4().hex, table, condition, request.purge, rows, undecided, tuple(origins), rebuilt
+    )
 
 
 def _source_and_rows(pipeline: Pipeline, name: str) -> tuple[SourceConfig, DataFrame]:

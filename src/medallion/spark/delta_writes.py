@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 
+ROWS_READ = "rows_read"
+"""The number of rows that Spark read for a batch, in the `userMetadata` of its commit."""
 _DELTA = "org.apache.spark.sql.delta"
 
 

@@ -16,11 +16,12 @@ from medallion.ingest.source import Source
 from medallion.layers import recovery
 from medallion.layers.bronze.named_fields import NamedFields
 from medallion.layers.bronze.rewrite import rewrite_rows
-from medallion.layers.bronze.writer import ROWS_READ, BronzeWriter
+from medallion.layers.bronze.writer import BronzeWriter
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import RescuedValues
 from medallion.quality.rules import load_rules
 from medallion.spark import checkpoints
+from medallion.spark.delta_writes import ROWS_READ
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.delta_log import Transaction

@@ -17,14 +17,12 @@ from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, SourceScan, stale_ledger_error
 from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
-from medallion.spark.delta_writes import write_once
+from medallion.spark.delta_writes import ROWS_READ, write_once
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED, SOURCE_FILE, SOURCE_POSITION
 from medallion.storage.text import counted
 
-ROWS_READ = "rows_read"
-"""The number of rows that Spark read for a batch, in the `userMetadata` of its commit."""
 _GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
 

@@ -20,15 +20,15 @@ from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import LATE_RULE, bind_rules
 from medallion.spark import checkpoints, delta_reads, jvm
-from medallion.spark.delta_writes import write_once
+from medallion.spark.delta_writes import ROWS_READ, write_once
 from medallion.spark.plans import is_comparable
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 MERGE_SCHEMA = {"mergeSchema": "true"}  # quarantine gets bronze's new columns
-ROWS_READ, LATE_ROWS, UNMATCHED_ROWS = "rows_read", "late_rows", "unmatched_rows"
-"""Counts of a batch, in the `userMetadata` of its commit of silver."""
+LATE_ROWS, UNMATCHED_ROWS = "late_rows", "unmatched_rows"
+"""More counts of a batch, in the `userMetadata` of its commit of silver."""
 _REPLAYED = "replayed"  # name of a document beside the checkpoint
 
 
@@ -185,8 +185,8 @@ class SilverWriter:
             # In the same job: a separate one would run the batch through the state a second time.
             observation = Observation()
             good = transform.silver_rows(new.observe(observation, *metrics), columns)
-            counts = lambda: {ROWS_READ: rows_read, **observation.get}  # noqa: E731
-            write_once(good, tables.silver, once_only, counts=counts)
+            read = {ROWS_READ: rows_read}
+            write_once(good, tables.silver, once_only, counts=lambda: read | observation.get)
             numbers = observation.get
         else:  # a batch that is written is computed nevertheless, for its state
             numbers = new.agg(*metrics).collect()[0].asDict()
