@@ -14,8 +14,8 @@
 # # 1. Read and write a stream
 #
 # Phones report when a door is opened or closed: one event per line of JSON, some lines per file.
-# This lesson reads such files as they land, and counts events: first with Spark alone, then with
-# this project's functions, which start, show and stop the same streams.
+# This lesson reads such files as they land, and counts events with Spark. This project's functions
+# show and stop the same streams.
 #
 # `Lesson` plays the phones: `load()` lands the next file of the sample.
 
@@ -23,6 +23,7 @@
 from pathlib import Path
 
 from lesson import Lesson
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 import medallion as m
@@ -113,6 +114,18 @@ rows_of_four_files = ingest()
 rows_of_three_files, rows_of_four_files
 
 # %% [markdown]
+# Delta does not support output mode `update` (lesson 4 uses a MERGE instead): Spark refuses the
+# query before it reads a file.
+
+# %%
+updates = actions.writeStream.format("delta").option("checkpointLocation", checkpoint)
+try:
+    updates.outputMode("update").start(table)
+except AnalysisException as error:
+    refused = str(error)
+    print(refused)
+
+# %% [markdown]
 # ## With this project's functions
 #
 # `display` shows a stream while it runs, in the output of its cell. With the trigger
@@ -124,18 +137,10 @@ m.streams.display(
 )
 
 # %% [markdown]
-# `write` starts a stream by the names of a sink and a trigger. An unsupported combination is one
-# short error: Delta does not support output mode `update` (lesson 4 uses a MERGE instead).
+# `until_stream_is_ready` waits for the first result of a stream, and `streams` lists all.
 
 # %%
-try:
-    m.streams.write(actions, "delta", table, checkpoint=checkpoint, output_mode="update")
-except m.streams.UsageError as error:
-    refused = str(error)
-    print(refused)
-
-# %%
-query = m.streams.write(actions, "memory", name="by_hand", output_mode="complete")
+actions.writeStream.format("memory").queryName("by_hand").outputMode("complete").start()
 m.streams.until_stream_is_ready("by_hand", timeout=120)
 running = m.streams.streams()
 running

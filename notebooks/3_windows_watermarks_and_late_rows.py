@@ -97,7 +97,7 @@ windows = (
     .groupBy(F.window("ts", "10 minutes"))
     .count()
 )
-query = m.streams.write(windows, "memory", name="final")
+query = windows.writeStream.format("memory").queryName("final").start()
 states = []
 
 

@@ -24,8 +24,10 @@ from tempfile import TemporaryDirectory
 
 from delta.tables import DeltaTable
 from lesson import Lesson
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import medallion as m
 
@@ -78,21 +80,22 @@ def stream(name: str) -> DataFrame:
     return spark.readStream.schema(SCHEMA).json(str(root / "landing" / name))
 
 
-table, checkpoint = root / "gold/followed", root / "_checkpoints/followed"
-query = m.streams.write(
-    joined(stream("opens"), stream("recordings"), "left"),
-    "delta",
-    table,
-    name="followed",
-    checkpoint=checkpoint,
-)
+def writer(rows: DataFrame, name: str) -> DataStreamWriter:
+    """Return the writer of a stream, with its name and a checkpoint of its own."""
+    checkpoint = str(root / "_checkpoints" / name)
+    return rows.writeStream.queryName(name).option("checkpointLocation", checkpoint)
+
+
+table = str(root / "gold/followed")
+matches = joined(stream("opens"), stream("recordings"), "left")
+query = writer(matches, "followed").format("delta").start(table)
 
 
 def followed() -> list[tuple[str, str | None]]:
     """Return the phones with the times of their recordings."""
     query.processAllAvailable()
     time = F.date_format("recorded_at", "HH:mm")
-    rows = spark.read.format("delta").load(str(table)).select("phone", time)
+    rows = spark.read.format("delta").load(table).select("phone", time)
     return sorted((tuple(row) for row in rows.collect()), key=str)
 
 
@@ -142,16 +145,8 @@ def merge(changed: DataFrame, batch: int) -> None:
     )
 
 
-m.streams.write(
-    counts,
-    "foreachBatch",
-    merge,
-    name="recordings",
-    checkpoint=root / "_checkpoints/recordings",
-    trigger="available-now",
-    output_mode="update",
-)
-m.streams.await_termination("recordings", timeout=300)
+merging = writer(counts, "recordings").outputMode("update").foreachBatch(merge)
+m.streams.await_termination(merging.trigger(availableNow=True).start(), timeout=300)
 merged = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
 merged
 
@@ -160,19 +155,13 @@ merged
 
 # %%
 try:
-    m.streams.write(
-        counts,
-        "json",
-        root / "gold/files",
-        checkpoint=root / "_checkpoints/files",
-        output_mode="complete",
-    )
-except m.streams.UsageError as error:
+    writer(counts, "files").format("json").outputMode("complete").start(str(root / "gold/files"))
+except AnalysisException as error:
     refused = str(error)
     print(refused)
 
 # %% [markdown]
-# A failed stream reports the cause, also after its end: `exception` finds the stream by its name.
+# A failed stream reports the cause, also after its end, in one line.
 
 
 # %%
@@ -181,14 +170,12 @@ def fail(changed: DataFrame, batch: int) -> None:
     raise ValueError("the other end hung up")
 
 
-m.streams.write(
-    stream("opens"), "foreachBatch", fail, name="failing", checkpoint=root / "_checkpoints/failing"
-)
+failing = writer(stream("opens"), "failing").foreachBatch(fail).start()
 try:
-    m.streams.await_termination("failing", timeout=300)
+    m.streams.await_termination(failing, timeout=300)
 except m.streams.StreamError as error:
     print(error)
-cause = m.streams.exception("failing")
+cause = m.streams.exception(failing)
 
 # %%
 print(m.streams.stop_all_streams())

@@ -17,13 +17,13 @@ from medallion.spark.signals import replace_handlers
 from medallion.streams import control
 from medallion.streams.control import keep
 from notebooks.lesson import Lesson
-from tests.support.doors import Doors
+from tests.support.doors import Doors, in_memory
 
 
 @pytest.mark.usefixtures("production_streams")
 def test_streams_of_a_query_from_start_to_end(doors: Doors) -> None:
     timed = doors.df.withWatermark("at", "10 minutes")
-    query = streams.write(timed, "memory", name="doors")
+    query = in_memory(timed, "doors")
     assert streams.until_stream_is_ready("doors").runId == query.runId
     row = streams.streams()[0]
     assert (row.name, row.id, row.run_id) == ("doors", query.id, query.runId)
@@ -48,12 +48,12 @@ def test_streams_of_a_query_from_start_to_end(doors: Doors) -> None:
     assert streams.stop_all_streams() == []
 
 
-def test_exception_of_a_failed_query(doors: Doors, tmp_path: Path) -> None:
+def test_exception_of_a_failed_query(doors: Doors) -> None:
     def fail(batch: DataFrame, number: int) -> None:
         raise ValueError(f"no {number} here")
 
     doors.open("front")
-    streams.write(doors.df, "foreachBatch", fail, name="failing", checkpoint=tmp_path / "ck")
+    keep(doors.df.writeStream.queryName("failing").foreachBatch(fail).start())
     with pytest.raises(StreamError, match="failing failed: no 0 here"):
         streams.await_termination("failing", timeout=60)
     assert streams.exception("failing") == "no 0 here"
@@ -63,7 +63,7 @@ def test_exception_of_a_failed_query(doors: Doors, tmp_path: Path) -> None:
     assert states["failing"] == "failed: no 0 here"
 
 
-def test_stop_all_streams_beside_one_that_hangs(doors: Doors, tmp_path: Path) -> None:
+def test_stop_all_streams_beside_one_that_hangs(doors: Doors) -> None:
     started, resume = threading.Event(), threading.Event()
 
     def hang(batch: DataFrame, number: int) -> None:
@@ -71,10 +71,8 @@ def test_stop_all_streams_beside_one_that_hangs(doors: Doors, tmp_path: Path) ->
         resume.wait(60)
 
     doors.open("front")
-    hanging = streams.write(
-        doors.df, "foreachBatch", hang, name="hanging", checkpoint=tmp_path / "hanging"
-    )
-    other = streams.write(doors.df, "memory", name="other")
+    hanging = doors.df.writeStream.queryName("hanging").foreachBatch(hang).start()
+    other = in_memory(doors.df, "other")
     try:
         assert started.wait(60)
         outcomes = {row.name: row for row in streams.stop_all_streams(timeout=2)}
@@ -88,7 +86,7 @@ def test_stop_all_streams_beside_one_that_hangs(doors: Doors, tmp_path: Path) ->
 
 
 def test_unknown_streams_are_refused(doors: Doors) -> None:
-    streams.write(doors.df, "memory", name="doors")
+    in_memory(doors.df, "doors")
     with pytest.raises(UsageError, match=r"no stream 'windows' here; there are: .*doors"):
         streams.until_stream_is_ready("windows")
 
@@ -96,7 +94,7 @@ def test_unknown_streams_are_refused(doors: Doors) -> None:
 def test_ctrl_c_ends_the_wait_but_no_stream(doors: Doors) -> None:
     """PySpark's handler would cancel all jobs, and so fail every stream."""
     cancelled: list[int] = []
-    query = streams.write(doors.df, "memory", name="doors")
+    query = in_memory(doors.df, "doors")
     with replace_handlers(lambda number, _: cancelled.append(number), [signal.SIGINT]):
         threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
@@ -113,9 +111,10 @@ def test_clean_up_stops_readers_and_writers(
     lesson = Lesson(root, FILES)
     lesson.load(source="event")
     events = spark.readStream.schema("action string").json(str(root / "landing/event"))
-    streams.write(events, "memory", name="reads")
+    in_memory(events, "reads")
     table = root / "bronze/doors"
-    streams.write(doors.df, "delta", table, name="writes", checkpoint=tmp_path / "checkpoint")
+    writer = doors.df.writeStream.format("delta").queryName("writes")
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(table))
     doors.open("front")
     for query in spark.streams.active:
         query.processAllAvailable()
@@ -133,7 +132,7 @@ def test_clean_up_keeps_files_of_a_running_stream(
     lesson = Lesson(root, FILES)
     lesson.load(source="event")
     events: DataFrame = spark.readStream.schema("action string").json(str(root / "landing/event"))
-    query = keep(streams.write(events, "memory", name="stubborn"))
+    query = keep(in_memory(events, "stubborn"))
     monkeypatch.setattr(control, "stop_within", lambda query, seconds: False)
     with pytest.raises(RuntimeError, match="stubborn did not stop"):
         lesson.clean_up()

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from medallion import streams
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
-from tests.support.doors import Doors
+from tests.support.doors import Doors, in_memory
 from tests.support.screen import RecordingScreen, rows_of
 
 ENDED = "stopped: all available data was processed"
@@ -55,7 +55,7 @@ def test_display_shows_newest_rows_up_to_a_limit(
 
 
 def test_display_ends_by_ctrl_c(doors: Doors, screen: RecordingScreen) -> None:
-    other = streams.write(doors.df, "memory", name="other")
+    other = in_memory(doors.df, "other")
     before = signal.getsignal(signal.SIGINT)
     doors.open("front")
 
@@ -108,7 +108,7 @@ def test_display_of_a_batch_is_drawn_once(spark: SparkSession, screen: Recording
         ({"rows": 0}, "rows must be a whole number above 0"),
         ({"seconds": -1}, "seconds above 0"),
         ({"output_mode": "complete"}, "no streaming aggregations"),
-        ({"trigger": "continuous 1 second"}, "cannot use the trigger continuous"),
+        ({"trigger": "continuous"}, "no trigger 'continuous'"),
         ({"stream_name": "my-doors"}, "Invalid view name: my-doors"),
     ],
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True)
@@ -22,3 +23,8 @@ class Doors:
         unfinished = self.folder / f".{number}"
         unfinished.write_text(lines, encoding="utf-8")
         unfinished.rename(self.folder / f"{number}.json")
+
+
+def in_memory(df: DataFrame, name: str) -> StreamingQuery:
+    """Start a query that writes a stream to a table in memory."""
+    return df.writeStream.format("memory").queryName(name).start()

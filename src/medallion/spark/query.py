@@ -118,24 +118,22 @@ AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
 
 
-def trigger_options(
-    text: str, named: Mapping[str, Mapping[str, Any]] | None = None
-) -> dict[str, Any]:
-    """Return the arguments of `DataStreamWriter.trigger` for a name or an interval.
+def trigger_options(text: str) -> dict[str, Any]:
+    """Return the arguments of `DataStreamWriter.trigger`.
 
     Args:
-        text: `available-now`, another name, or an interval such as `4 seconds`.
-        named: arguments by further names.
+        text: `available-now`, or an interval such as `4 seconds`.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is neither.
     """
-    known = {AVAILABLE_NOW: {"availableNow": True}, **(named or {})}
+    if text == AVAILABLE_NOW:
+        return {"availableNow": True}
     try:
-        return dict(known.get(text) or {"processingTime": Duration.parse(text).text})
+        return {"processingTime": Duration.parse(text).text}
     except ValueError:
-        names = ", ".join(known)
-        raise UsageError(f"There is no trigger {text!r}: use {names} or '4 seconds'.") from None
+        advice = f"use {AVAILABLE_NOW} or '4 seconds'"
+        raise UsageError(f"There is no trigger {text!r}: {advice}.") from None
 
 
 @dataclass

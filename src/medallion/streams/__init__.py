@@ -1,4 +1,4 @@
-"""Interactive streaming queries in a notebook or a terminal: start, show, await and stop them."""
+"""Streaming queries in a notebook or a terminal: show, list, await and stop them."""
 
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
@@ -13,10 +13,8 @@ from medallion.streams.control import (
     until_stream_is_ready,
 )
 from medallion.streams.display import display
-from medallion.streams.writing import named_trigger as trigger
-from medallion.streams.writing import write
 
 __all__ = [
     "Stopped", "Stream", "StreamError", "UsageError", "await_termination", "display", "exception",
-    "explain", "stop_all_streams", "streams", "trigger", "until_stream_is_ready", "write",
+    "explain", "stop_all_streams", "streams", "until_stream_is_ready",
 ]  # fmt: skip

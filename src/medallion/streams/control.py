@@ -1,7 +1,7 @@
 """Find, list, wait for and stop the streaming queries of this session.
 
 Functions take a query, or its name or id, and raise UsageError if there is none. Spark forgets a
-query when it ends; this package keeps the named ones that it has started or listed.
+query when it ends; this package keeps the named ones that it has shown or listed.
 """
 
 import io

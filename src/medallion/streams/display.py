@@ -25,12 +25,19 @@ from rich.table import Table
 from rich.text import Text
 
 from medallion.errors import UsageError
-from medallion.spark.errors import SPARK_ERRORS, StreamError
+from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.plans import analyzed_plan, plan_nodes
-from medallion.spark.query import records_after
+from medallion.spark.query import AVAILABLE_NOW, records_after, trigger_options
 from medallion.storage.text import counted, printable
-from medallion.streams.control import exception, forget, plain_interrupts, session, stop, stream_of
-from medallion.streams.writing import named_trigger, write
+from medallion.streams.control import (
+    exception,
+    forget,
+    keep,
+    plain_interrupts,
+    session,
+    stop,
+    stream_of,
+)
 
 _PAUSE = 0.1  # seconds between two polls
 _MOST_ROWS = 100_000  # the table is in memory
@@ -43,7 +50,7 @@ def display(
     df: DataFrame,
     stream_name: str | None = None,
     *,
-    trigger: str = "default",
+    trigger: str = "1 second",
     output_mode: str | None = None,
     bar: str | None = None,
     rows: int = 20,
@@ -61,7 +68,7 @@ def display(
         df: a stream. Any other DataFrame is shown once, and None is returned.
         stream_name: name of the query and of its table in memory, which SQL can read; without a
             name the table is removed at the end.
-        trigger: see `medallion.streams.trigger`; not `continuous`.
+        trigger: an interval, or `available-now`.
         output_mode: by default `complete` for an aggregation, else `append`.
         bar: a column of numbers to draw as bars.
         rows: the most rows to show: the first in complete mode, else the newest.
@@ -73,10 +80,7 @@ def display(
     """
     if rows < 1 or (seconds is not None and seconds <= 0):
         raise UsageError("rows must be a whole number above 0, and seconds above 0.")
-    trigger_arguments = named_trigger(trigger)
-    if "continuous" in trigger_arguments:  # it holds its cores, and drawing needs one
-        raise UsageError("A display cannot use the trigger continuous: use an interval.")
-    ends = seconds or trigger_arguments.keys() & {"once", "availableNow"}
+    arguments = trigger_options(trigger)
     refuse_invalid_bar(df, bar)
     screen = Screen()
     if not df.isStreaming:
@@ -86,11 +90,15 @@ def display(
     # A cell that is run again replaces its stream.
     stop(q for q in session().streams.active if q.name == name and q.runId in _displayed)
     mode = output_mode or ("complete" if _has_aggregate(df) else "append")
-    query = write(df, "memory", name=name, trigger=trigger, output_mode=mode)
+    try:
+        writer = df.writeStream.format("memory").queryName(name).outputMode(mode)
+        query = keep(writer.trigger(**arguments).start())
+    except SPARK_ERRORS as error:
+        raise UsageError(f"The stream did not start: {one_line(str(error))}") from None
     _displayed.add(query.runId)
     display = _Display(query, screen, bar, rows, is_newest_shown=mode != "complete")
     display.end, display.is_temporary = time.monotonic() + (seconds or math.inf), not stream_name
-    if screen.is_notebook and not ends:
+    if screen.is_notebook and not seconds and trigger != AVAILABLE_NOW:
         display.draw()  # here: the first output of a thread would go to the cell that runs then
         threading.Thread(target=display.run_in_background, daemon=True).start()
     elif failure := display.run():
