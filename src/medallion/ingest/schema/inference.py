@@ -1,4 +1,4 @@
-"""Types of undeclared columns, inferred from JSON values, and notes on values that do not fit.
+"""Types of undeclared columns, inferred from JSON values; the few that do not fit are rescued.
 
 Spark's own inference is not used: a schema some hundred levels deep kills the JVM thread that reads
 it, and every later call hangs.
@@ -6,12 +6,10 @@ it, and every later call hangs.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 from pyspark.sql import types as T
@@ -28,38 +26,15 @@ _LONGS = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True)
-class OddValues:
-    """The few values of a field that do not fit its inferred type.
-
-    Attributes:
-        field: the path within the row: `at.items[].price`.
-        type: the inferred type in SQL.
-        rows: the number of sampled rows with such a value.
-        total: the number of sampled rows with any value of the field.
-        example: the first such value, as JSON.
-        row: the number of its row in the sample, from 1.
-    """
-
-    field: str
-    type: str
-    rows: int
-    total: int
-    example: str
-    row: int
-
-
-@dataclass(frozen=True)
 class InferredSchema:
     """The columns inferred from a sample of rows.
 
     Attributes:
         columns: names with Spark types, in the order of their first appearance.
-        odd_values: the values that do not fit a column, by its name.
         invalid: the fields that cannot be columns, with the reason.
     """
 
     columns: dict[str, str]
-    odd_values: dict[str, list[OddValues]] = field(default_factory=dict)
     invalid: dict[str, str] = field(default_factory=dict)
 
 
@@ -84,45 +59,24 @@ def infer_schema(lines: Iterable[str], hints: Hints | None = None) -> InferredSc
             fields.add(row, 1, number)
     inferred = InferredSchema({})
     for name, values in fields.by_name():
-        odd: list[OddValues] = []
-        dtype = values.type_of(name, odd)
+        dtype = values.type_of()
         if dtype is None:
             continue
         if hints:
             dtype = with_hints(dtype, name, hints)
-            odd = [each for each in odd if not _is_hinted(each, hints)]
         if reason := invalid_type_reason(dtype):
             inferred.invalid[name] = reason
         else:
             inferred.columns[name] = type_ddl(dtype)
-            inferred.odd_values[name] = odd
     return inferred
 
 
-def _is_hinted(odd: OddValues, hints: Hints) -> bool:
-    path = fold_case(odd.field.replace("[]", ""))
-    return any(f"{path}.".startswith(f"{hint}.") for hint in hints)
-
-
 def _is_few(rows: int, total: int) -> bool:
-    """Return whether the rows with odd values are too few to decide the type of a field.
+    """Return whether the rows with other values are too few to decide the type of a field.
 
     Up to 5 % are too few; in small samples, so is one row of at least five.
     """
     return rows * 20 <= total or (rows == 1 and total >= 5)
-
-
-class _Rows:
-    """The rows with values of one type: their number, the first row, and its value."""
-
-    __slots__ = ("count", "example", "first", "last")
-
-    def __init__(self, row: int, example: Any) -> None:
-        self.count, self.first, self.last, self.example = 1, row, row, example
-
-    def add(self, row: int) -> None:
-        if row != self.last:  # an array has several values in one row
-            self.count, self.last = self.count + 1, row
 
 
 class _Fields:
@@ -150,14 +104,14 @@ class _Values:
     """The values of a field."""
 
     __slots__ = (
-        *("_fields", "_has_fractions", "_is_exact", "_is_long", "_items", "_last", "_types"),
-        *("rows", "spellings"),
+        *("_fields", "_has_fractions", "_is_exact", "_is_long", "_items", "_last", "_rows"),
+        "spellings",
     )
 
     def __init__(self) -> None:
         self.spellings: Counter[str] = Counter()
-        self._types: dict[type[T.DataType], _Rows] = {}
-        self.rows, self._last = 0, 0  # rows with a value that is not null; the last of them
+        # The rows with values of each type, and of any (`DataType`); the last of them.
+        self._rows, self._last = Counter[type[T.DataType]](), dict[type[T.DataType], int]()
         # Numbers: whether any has a fraction; whether a long, or a double, holds all exactly.
         self._has_fractions, self._is_long, self._is_exact = False, True, True
         self._items: _Values | None = None
@@ -165,15 +119,10 @@ class _Values:
 
     def add(self, value: Any, level: int, row: int) -> None:
         """Add a value at a nesting level of a row."""
-        if value is None:
-            return
-        if row != self._last:
-            self.rows, self._last = self.rows + 1, row
-        dtype = self._type_of(value, level, row)
-        if dtype in self._types:
-            self._types[dtype].add(row)
-        else:
-            self._types[dtype] = _Rows(row, value)
+        for each in (T.DataType, self._type_of(value, level, row)) if value is not None else ():
+            if self._last.get(each) != row:  # an array has several values in one row
+                self._rows[each] += 1
+                self._last[each] = row
 
     def _type_of(self, value: Any, level: int, row: int) -> type[T.DataType]:
         if isinstance(value, list | dict):
@@ -202,40 +151,34 @@ class _Values:
             self._items.add(item, level + 1, row)
         return T.ArrayType
 
-    def type_of(self, path: str, odd: list[OddValues]) -> T.DataType | None:
-        """Return the type of the values, and add notes on those that do not fit it to `odd`.
+    def type_of(self) -> T.DataType | None:
+        """Return the type of the values: the one that nearly all have, or that holds all.
 
         Returns:
             None if there are no values, NullType if they are nested too deeply for a column.
         """
-        if not self._types:
+        rows = {each: count for each, count in self._rows.items() if each is not T.DataType}
+        if not rows:
             return None
-        main = max(self._types, key=lambda each: self._types[each].count)
-        others = [rows for each, rows in self._types.items() if each is not main]
+        main = max(rows, key=rows.__getitem__)
+        others = sum(rows.values()) - rows[main]
         if not others:
-            return self._as_type(main, path, odd)
-        count = sum(rows.count for rows in others)
-        if main not in (T.StringType, T.NullType) and _is_few(count, self.rows):
-            dtype = self._as_type(main, path, odd)
+            return self._as_type(main)
+        if main not in (T.StringType, T.NullType) and _is_few(others, self._rows[T.DataType]):
+            dtype = self._as_type(main)
             if dtype and not isinstance(dtype, T.StringType):
-                first = min(others, key=lambda rows: rows.first)
-                text = json.dumps(first.example, ensure_ascii=False)
-                odd.append(OddValues(path, type_ddl(dtype), count, self.rows, text, first.first))
                 return dtype
-        nested = {T.ArrayType, T.StructType, T.NullType}
-        too_deep = T.NullType in self._types and set(self._types) <= nested
+        too_deep = T.NullType in rows and rows.keys() <= {T.ArrayType, T.StructType, T.NullType}
         return T.NullType() if too_deep else T.StringType()
 
-    def _as_type(
-        self, main: type[T.DataType], path: str, odd: list[OddValues]
-    ) -> T.DataType | None:
+    def _as_type(self, main: type[T.DataType]) -> T.DataType | None:
         if main is T.NumericType:
             return self._number()
         if main is T.ArrayType:
-            item = self._items and self._items.type_of(f"{path}[]", odd)
+            item = self._items and self._items.type_of()
             return T.ArrayType(item) if item else None
         if main is T.StructType:
-            fields = [(n, each.type_of(f"{path}.{n}", odd)) for n, each in self._fields.by_name()]
+            fields = [(name, each.type_of()) for name, each in self._fields.by_name()]
             known = [T.StructField(name, dtype) for name, dtype in fields if dtype]
             return T.StructType(known) if known else None
         return main()
@@ -257,14 +200,13 @@ def _is_double(value: int) -> bool:
         return False
 
 
-_MAX_NOTES = 10  # of each type
-_MAX_SHOWN = 60  # characters of a value
+_MAX_NOTES = 10
 
 
 def inference_notes(
     inferred: InferredSchema, columns: Collection[str], hints: Collection[str]
 ) -> list[str]:
-    """Return notes for the user on values and fields that stay in `_rescued_data`.
+    """Return notes for the user on fields that stay in `_rescued_data`.
 
     Args:
         inferred: the inferred schema.
@@ -277,25 +219,9 @@ def inference_notes(
             f"{len(inferred.columns):,} fields: {len(columns):,} of them became columns, the "
             f"others stay in {RESCUED}"
         )
-    named = set(columns) - set(hints)
-    lists = (inferred.odd_values.get(name, []) for name in inferred.columns if name in named)
-    odd = list(chain.from_iterable(lists))
-    notes += map(_odd_values_note, odd[:_MAX_NOTES])
     invalid = list(inferred.invalid.items())
     shown = invalid[:_MAX_NOTES]
     notes += [f"{printable(name)} stays in {RESCUED}: {reason}" for name, reason in shown]
-    if more := len(odd[_MAX_NOTES:]) + len(invalid[_MAX_NOTES:]):
-        notes.append(f"{more:,} more fields stay in {RESCUED} or have values that do not fit")
+    if more := len(invalid[_MAX_NOTES:]):
+        notes.append(f"{more:,} more fields stay in {RESCUED}")
     return notes
-
-
-def _odd_values_note(odd: OddValues) -> str:
-    """Return a sentence about the values that do not fit a column."""
-    example = printable(odd.example)
-    if len(example) > _MAX_SHOWN:
-        example = f"{example[:_MAX_SHOWN]}..."
-    verb = "does" if odd.rows == 1 else "do"
-    return (
-        f"{odd.field} is inferred as {odd.type}; {odd.rows:,} of {odd.total:,} values {verb} not "
-        f"fit, such as {example} (row {odd.row:,} of the sample)"
-    )
