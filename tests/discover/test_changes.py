@@ -78,14 +78,13 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
     ),
     "Airbyte in columns": (
         {
-            "a.csv": "_airbyte_raw_id,id,_ab_cdc_log_file,_ab_cdc_log_pos,_ab_cdc_updated_at\n"
-            "a,1,mysql-bin.000003,99,2026-05-01T10:00:00Z\n"
-            "b,1,mysql-bin.000003,100,2026-05-01T10:00:00Z\n"
+            "a.csv": "_airbyte_raw_id,_airbyte_extracted_at,id,_ab_cdc_log_pos,_ab_cdc_updated_at\n"
+            "a,1622135805000,1,99,2026-05-01T10:00:00Z\n"
+            "b,1622135805000,1,100,2026-05-01T10:00:00Z\n"
         },
         (
             *("csv", {"id": "id"}, ("id",)),
-            "struct(_ab_cdc_log_file, cast(_ab_cdc_log_pos as long))",
-            "_ab_cdc_deleted_at is not null",
+            *("_airbyte_extracted_at", "_ab_cdc_deleted_at is not null"),
         ),
     ),
     "Airbyte's raw lines": (
@@ -99,7 +98,7 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
         },
         (
             *("json", {"user_id": "_airbyte_data.user_id"}, ("user_id",)),
-            "_airbyte_data._ab_cdc_lsn",
+            "_airbyte_extracted_at",
             "_airbyte_data._ab_cdc_deleted_at is not null",
         ),
     ),

@@ -55,14 +55,6 @@ CSV: dict[str, tuple[str, dict[str, Any]]] = {
         "# made by x\nid,at,n\n" + "".join(f"{n},{at},c{n}\n" for n, at in enumerate(NUMBERED)),
         {"comment": "#"},
     ),
-    "a header that starts with a hash": (
-        "#id,at,n\n" + "".join(f"{n},{at},c{n}\n" for n, at in enumerate(NUMBERED)),
-        {},
-    ),
-    "comments before a header that starts with a hash": (
-        "##source=x\n#id\tat\tn\n" + "".join(f"{n}\t{at}\tc{n}\n" for n, at in enumerate(NUMBERED)),
-        {"delimiter": "\t", "skipRows": 1},
-    ),
     "numbers that are not available": (
         "id,at,n\n" + "".join(f"{n},{at},{n or 'NA'}\n" for n, at in enumerate(NUMBERED)),
         {"nullValue": "NA"},
@@ -274,7 +266,6 @@ def test_typed_formats(tmp_path: Path) -> None:
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0", "a PNG picture"),
         (b"PAR1....", "cannot be read: truncated, or not Parquet"),
-        (b"\0\0\0\0\x07abc", "framed messages of a schema registry"),
         (b"\x01\0\0\0abc\0", "neither text nor Parquet, ORC or Avro"),
         (b"SQLite format 3\0", "a database of SQLite"),
         (gzip.compress(b"a".ljust(257, b"\0") + b"ustar\0", mtime=0), "a tar archive: unpack it"),

@@ -11,7 +11,6 @@ import yaml
 
 from medallion.cli import main
 from medallion.config.loader import load
-from medallion.config.values import Duration
 from medallion.discover import entry, files
 from medallion.discover.files import copy_to_landing, input_files
 from medallion.errors import UsageError
@@ -130,23 +129,6 @@ def test_add_exits_1_for_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]
         "column_2": "timestamp",
         "column_3": "string",  # a code, whose leading zeros a number would lose
     }
-
-
-def test_wrong_event_times_are_a_choice(conf: Path, tmp_path: Path) -> None:
-    rows = [{"id": n, "ts": 1777629600000 + n} for n in range(9)] + [{"id": 9, "ts": 1777629600}]
-    (tmp_path / "a.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = entry.inspect_files("new", input_files([str(tmp_path / "a.json")]))
-    old, units = source.description.choices
-    assert old.startswith("ts: 1 of 10 values are before 1990, such as 1970-01-21 13:47:09")
-    start = "ts: most values are in millis, but others in seconds: from 1777629600 to 1777629600008"
-    assert units.startswith(start)
-    assert f"  # choose: {old}" in entry.source_entry(source)
-    assert main.main(["add", "new", str(tmp_path / "a.json")]) == 1
-    loaded = load().sources["new"]
-    assert (loaded.max_past, loaded.hints) == (
-        Duration.parse("20 years"),
-        {"ts": "timestamp_millis"},
-    )
 
 
 def test_fields_named_like_technical_columns(conf: Path) -> None:

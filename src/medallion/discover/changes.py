@@ -21,10 +21,6 @@ _PART_NAME = re.compile("(line|item|pos|row)_?(no|nr|number)$")  # part of a key
 _ORDER_NAME = re.compile("updat|modif|chang|(^|_)(ts|timestamp|commit|dms|cdc)(_|$)")
 _MAXWELL_ORDER = ("ts", "xid", "commit", "xoffset")
 _AIRBYTE_TIMES = ("_airbyte_extracted_at", "_airbyte_emitted_at")
-_AIRBYTE_ORDERS = (  # the first of these that there is
-    *(["_ab_cdc_cursor"], ["_ab_cdc_lsn"]),
-    *(["_ab_cdc_log_file", "_ab_cdc_log_pos"], ["_ab_cdc_updated_at"]),
-)
 # Fields that Debezium adds to a row without its envelope; the first that all rows have.
 _FLATTENED_ORDERS = ("__lsn", "__source_lsn", "__source_ts_ms", "__ts_ms")
 _FIVETRAN = ("_fivetran_synced", "_fivetran_deleted")
@@ -122,28 +118,16 @@ def _airbyte(rows: Sequence[Row]) -> ChangeRecords | None:
         inner, prefix = [row.get("_airbyte_data") or {} for row in rows], "_airbyte_data."
         if not all(isinstance(each, dict) for each in inner):
             return None
-    names = _filled(inner)
-    log = next((each for each in _AIRBYTE_ORDERS if each[0] in names), [])
-    times = [name for name in _AIRBYTE_TIMES if name in outer]
-    fields = [_number_sql(inner, name, prefix) for name in log] or times[:1]
-    if not fields:
+    order = next((name for name in _AIRBYTE_TIMES if name in outer), "")
+    if not order:
         return None
-    is_known = len(fields) == 1 and (not log or names[log[0]] == len(rows))
-    order = fields[0] if is_known else f"struct({', '.join(fields)})"
-    why = "the place in the database's log" if log else "the time of extraction"
+    why = "the time of extraction; rows of one time are in the order of the log"
     has_deletes = any("_ab_cdc_updated_at" in row for row in inner)
     deletes = f"{prefix}_ab_cdc_deleted_at is not null" if has_deletes else ""
     technical = {n for row in inner for n in row if n.startswith(("_airbyte_", "_ab_cdc_"))}
     template = prefix and f"{prefix}{{}}"
     reason = "Airbyte: _airbyte_... and _ab_cdc_..."
     return ChangeRecords(reason, inner, order, why, deletes, template, technical)
-
-
-def _number_sql(rows: Sequence[Row], name: str, prefix: str) -> str:
-    """Return SQL of a field; strings of digits are numbers, as text puts 100 before 99."""
-    values = [row[name] for row in rows if row.get(name) not in (None, "")]
-    are_digits = all(isinstance(value, str) and value.isdigit() for value in values)
-    return f"cast({prefix}{name} as long)" if are_digits else f"{prefix}{name}"
 
 
 def _fivetran(rows: Sequence[Row]) -> ChangeRecords | None:

@@ -56,7 +56,6 @@ _PARTS = {
 _PART = re.compile("|".join(_PARTS))
 _EPOCHS = {unit: 10**digits for unit, digits in TIME_UNITS.items()}
 _RANGE = (946_684_800, 4_102_444_800)  # epoch seconds of 2000 and 2100
-_EARLIEST = datetime(1990, 1, 1)  # event times before it are mostly mistakes, such as 0
 
 
 @dataclass(frozen=True)
@@ -221,40 +220,21 @@ def detect_time_format(column: Column) -> TimeFormat | None:
     if not _TIME_NAME.search(column.words):  # 1.5.26 may be a version
         time_format = None if texts[0].isdigit() else _match_date_pattern(texts)
         return time_format if time_format and "yyyy" in time_format.hint else None
-    if all(map(_NUMBER.fullmatch, texts)) and (time_format := _match_epoch(texts, column.sql)):
+    if all(map(_NUMBER.fullmatch, texts)) and (time_format := _match_epoch(texts)):
         return time_format
     time_format = _match_date_pattern(texts) if isinstance(values[0], str) else None
     if not time_format or "yyyy" in time_format.hint:
         return time_format
     # Python takes 69 for 1969, but Java, and so Spark, for 2069.
     times = [t.replace(year=t.year + 100 * (t.year < 2000)) for t in time_format.times]
-    future, sql = sum(time > _tomorrow() for time in times), column.sql
+    tomorrow, sql = datetime.now(UTC).replace(tzinfo=None) + timedelta(days=1), column.sql
+    future = sum(time > tomorrow for time in times)
     past = f"if({sql} > _ingested_at, {sql} - interval 100 years, {sql}) reads them as past"
     mistake = f"yy is 2000 to 2099, so {future} of {len(times)} values are in the future; {past}"
     return replace(time_format, times=times, mistake=mistake if future else "")
 
 
-def _tomorrow() -> datetime:
-    return datetime.now(UTC).replace(tzinfo=None) + timedelta(days=1)
-
-
-def unlikely_event_time(times: Sequence[datetime]) -> tuple[str, int]:
-    """Return what is unlikely about event times, and the years for `max_past`, or "" and 0.
-
-    A sample of which most times are old, such as an archive, is not unlikely.
-    """
-    old = [time for time in times if time < _EARLIEST]
-    if old and 2 * len(old) < len(times):
-        first = min(time for time in times if time >= _EARLIEST)
-        years = max(20, _tomorrow().year - first.year + 2)
-        mistake = f"{len(old)} of {len(times)} values are before 1990, such as {min(old)}"
-        return f"{mistake}; max_past quarantines such rows", years
-    if times and max(times) > _tomorrow():
-        return f"{max(times)} is in the future; max_future quarantines such rows", 0
-    return "", 0
-
-
-def _match_epoch(texts: Sequence[str], sql: str) -> TimeFormat | None:
+def _match_epoch(texts: Sequence[str]) -> TimeFormat | None:
     """Return the unit of most numbers, if the others are 0 or times since 2000 in another unit."""
     numbers = [float(text.replace(",", ".")) for text in texts]
     fitting = (
@@ -265,17 +245,10 @@ def _match_epoch(texts: Sequence[str], sql: str) -> TimeFormat | None:
     unit, count = Counter(units).most_common(1)[0]
     if not unit or None in units or 2 * count <= len(units):
         return None
-    known, mistake = {*map(str, units)} - {""}, ""
-    if len(known) > 1:
-        ends = f"from {min(filter(None, numbers)):.0f} to {max(numbers):.0f}"
-        mistake = f"most values are in {unit}, but others in {', '.join(known - {unit})}: {ends}"
-    if known == {"seconds", "millis"}:
-        both = f"timestamp_millis(if({sql} < 100000000000, {sql} * 1000, {sql}))"
-        mistake += f"; {both}, without this hint or with the hint long, reads both"
     seconds = (number / _EPOCHS[unit] for number in numbers)
     utc = (datetime.fromtimestamp(second, UTC) for second in seconds if second < _RANGE[1])
     times = [time.replace(tzinfo=None) for time in utc]
-    return TimeFormat(f"timestamp_{unit}", f"epoch {unit}", times, mistake=mistake)
+    return TimeFormat(f"timestamp_{unit}", f"epoch {unit}", times)
 
 
 def _parse_iso(value: str) -> datetime | None:

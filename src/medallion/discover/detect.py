@@ -115,11 +115,7 @@ def _decode(data: bytes, path: Path) -> tuple[str, str, bool]:
         if zeros.count(0) * 2 > len(zeros) and 0 not in letters:  # no mark, but mostly ASCII
             return data.decode(f"utf-16-{name}", "ignore"), f"utf-16-{name}", False
     if b"\0" in data:
-        reason = other_format(data[:512], "utf-8") or (
-            "framed messages of a schema registry: lines of JSON or files of Avro can be read"
-            if data.startswith(b"\0\0")
-            else "neither text nor Parquet, ORC or Avro"
-        )
+        reason = other_format(data[:512], "utf-8") or "neither text nor Parquet, ORC or Avro"
         raise UsageError(f"{path}: {reason}.")
     try:
         text, _ = codecs.utf_8_decode(data)
@@ -159,9 +155,6 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     if dialect and dialect.escapechar:
         options["escape"] = dialect.escapechar
     rows, width = _split_csv(text, options, is_complete)
-    if "comment" in options and _has_marked_header(text, options, width):
-        del options["comment"]
-        rows, width = _split_csv(text, options, is_complete)
     if any(row.fields is None for row in rows) and dialect and not dialect.quotechar:
         plain, plain_width = _split_csv(text, {**options, "quote": ""}, is_complete)
         if all(row.fields and len(row.fields) == plain_width for row in plain):
@@ -182,15 +175,6 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
         options["skipRows"] = valid[0][0] - 1
         reason += f"; {counted(options['skipRows'], 'line')} before them"
     return _describe_csv_rows([row for _, row in valid], options, reason)
-
-
-def _has_marked_header(text: str, options: dict[str, Any], width: int) -> bool:
-    """Return whether the comment before the rows is their header, such as `#id,name`."""
-    split, _ = _split_csv(text, {**options, "comment": None}, is_complete=True)
-    rows = [row.fields for row in split if row.fields and len(row.fields) == width]
-    if width < 2 or len(rows) < 2 or not rows[0][0].startswith("#"):
-        return False
-    return not any(map(is_value, rows[0])) and any(map(is_value, rows[1]))
 
 
 def _split_csv(text: str, options: dict[str, Any], is_complete: bool) -> tuple[list[Record], int]:

@@ -145,10 +145,6 @@ def _with_columns(source: NewSource) -> NewSource:
         choices += key_choices
         more = {"apply_as_deletes": records.deletes, "unavailable_value": records.unavailable}
         settings["cdc"] = {"sequence_by": order, **{k: sql for k, sql in more.items() if sql}}
-    elif times:
-        unlikely, years = _columns.unlikely_event_time(times[0][1].times)
-        choices += [f"{times[0][0].name}: {unlikely}"] if unlikely else []
-        settings |= {"max_past": f"{years} years"} if years else {}
     file_format = records.format or description.format
     choices += [f"the format of {c.name}: {t.hint} or {t.other}" for c, t in times if t.other]
     choices += [f"{column.name}: {time.mistake}" for column, time in times if time.mistake]
