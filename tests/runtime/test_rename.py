@@ -14,10 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 from medallion.config.model import Config
 from medallion.config.tables import ToFiles
 from medallion.errors import ConfigError, UsageError
-from medallion.inspect.edits import leftover_problems, pending_renames
+from medallion.inspect.edits import leftover_problems, leftover_tables, pending_renames
 from medallion.inspect.status import query_statuses
 from medallion.inspect.verdict import observe
-from medallion.runtime.rename import carry_out_renames
+from medallion.runtime.rename import carry_out_renames, drop_table
 from medallion.spark import checkpoints
 from medallion.state.journal import Rename
 from medallion.state.ledger import Entry, Ledger
@@ -162,6 +162,24 @@ def test_leftover_tables_are_named(config: Config) -> None:
     (note,) = leftover_problems(config)
     assert note in observe(config, query_statuses(config)).verdict.problems
     assert note.sentence.startswith("bronze.event, quarantine.event, silver.event are left over: ")
+
+
+def test_published_files_are_left_over(config: Config) -> None:
+    """Without `publish` of their table, or without that table; medallion drop deletes them."""
+    layout = config.layout
+    (gold,) = config.gold.values()
+    with_files = replace(gold, outputs={"files": ToFiles("json")})
+    publishing = replace(config, gold={gold.name: with_files})
+    for query in (f"publish.{gold.name}.files", "publish.older.files"):
+        (layout.checkpoint(query) / "offsets" / "0").write_atomic("")
+        (layout.published(query.split(".")[1]) / "00000000" / "_files.json").write_atomic("{}")
+    layout.lock("publish").write_atomic("")
+    assert leftover_tables(publishing) == ["publish.older"]
+    assert leftover_tables(config) == [f"publish.{gold.name}", "publish.older"]
+    drop_table(config, "publish.older")
+    assert not layout.published("older").is_stored()
+    assert not layout.checkpoint("publish.older.files").is_stored()
+    assert leftover_tables(config) == [f"publish.{gold.name}"]
 
 
 def test_renamed_gold_table_keeps_its_rows(config: Config) -> None:

@@ -112,7 +112,8 @@ def test_settings_digests_change_where_rows_do(tmp_path: Path) -> None:
 
     after_event = {"bronze.event", "silver.event", *_names(readers(config, ["silver.event"]))}
     assert changed(edited(expect_every=Duration.parse("1 day"))) == set()
-    assert changed(edited(pattern="*.jsonl")) == after_event
+    assert changed(edited(pattern="*.jsonl")) == {"bronze.event"}
+    assert changed(edited(watermark=Duration.parse("1 day"))) == after_event
     totals = replace(config.gold["device_totals"], output_mode="update")
     gold = {**config.gold, "device_totals": totals}
     assert changed(replace(config, gold=gold)) == {

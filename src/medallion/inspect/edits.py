@@ -21,7 +21,7 @@ from medallion.state import journal, pending_work
 from medallion.state.journal import Rename
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, objects
-from medallion.storage.layout import layer_of
+from medallion.storage.layout import PUBLISH, layer_of
 
 if TYPE_CHECKING:
     from medallion.layers.definition import Change
@@ -151,10 +151,17 @@ def refuse_waiting(config: Config, tables: Collection[str]) -> None:
 
 
 def leftover_tables(config: Config) -> list[str]:
-    """Return the tables that nothing in pipeline.yaml writes any more, except records."""
+    """Return the tables that nothing in pipeline.yaml writes any more, except records.
+
+    Files that are no longer published have the name `publish.<table>`.
+    """
     written = {"ops", *(target for query in queries(config) for target in query.targets)}
-    written |= {name for rename in pending_renames(config) for name in rename.tables}
-    return sorted(n for n in config.layout.tables() if not written & {n, layer_of(n)})
+    written |= {f"{PUBLISH}.{t.name}" for t in config.gold.values() if "files" in t.outputs}
+    for rename in pending_renames(config):
+        written |= {*rename.tables, f"{PUBLISH}.{rename.old}"}
+    folders = (name for name in config.layout.published("").names() if not name.startswith("."))
+    names = (*config.layout.tables(), *(f"{PUBLISH}.{name}" for name in folders))
+    return sorted(name for name in names if not written & {name, layer_of(name)})
 
 
 def leftover_problems(config: Config) -> Iterator[Problem]:

@@ -109,14 +109,15 @@ def _renamed_definition(definition: Mapping[str, Any], old: str, new: str) -> di
 
 
 def drop_table(config: Config, table: str, report: Reporter = lambda _: None) -> None:
-    """Delete a table with its checkpoints; the caller knows that no query writes it.
+    """Delete a table, or published files, with its checkpoints; no query writes it any more.
 
     Raises:
         UsageError: another process writes one of the layers.
     """
     layout = config.layout
     with journal.lock_layers(config, layers_in_use(config), "drop", report):
-        pointer = layout.checkpoint_pointer(table)
-        (pointer.parent / table).delete_prefix()
-        pointer.delete()
+        for query in (table, f"{table}.files"):
+            pointer = layout.checkpoint_pointer(query)
+            (pointer.parent / query).delete_prefix()
+            pointer.delete()
         layout.table(table).delete_prefix()

@@ -47,6 +47,11 @@ _OF_OLD_ROWS = (
     "name", "renamed_from", "expect_every", "silver", "lookup", "cdc", "is_debezium", "event_time",
     "keys", "stream", "options",
 )  # fmt: skip
+# Keys that decide which files bronze reads, and when: for later queries, they are all the same.
+_OF_FILES: Mapping[str, Any] = dict.fromkeys(
+    ("pattern", "folders", "ignore", "allow_overwrites", "quiet_period", "clean_source",
+     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger")
+)  # fmt: skip
 # An output is blocked only by the gate of its gold table: other gates leave that table as it is.
 _GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}
 
@@ -55,7 +60,7 @@ def settings_digests(config: Config) -> dict[str, str]:
     """Return a digest by query: of the release, of Spark's settings, and of what decides its rows.
 
     These are the entries and suites of its tables, and of all tables before them. `expect_every`
-    decides no row.
+    decides no row, and keys such as `pattern` only those of bronze.
     """
     common, digests = hashlib.sha256(__version__.encode()), dict[str, str]()
     for directory in (DEFAULTS, config.conf_dir / "spark"):
@@ -65,11 +70,12 @@ def settings_digests(config: Config) -> dict[str, str]:
     for query in queries(config):
         tables = (*query.upstream, *query.targets)
         rules = [read_text(suite_path(config.conf_dir, name)) for name in tables]
-        upstream = [by_table[name] for name in query.upstream]
+        upstream = [by_table[name] for name in query.upstream if name in by_table]
         digest = common.copy()
         digest.update(repr((query, _entry(config, query), rules, upstream)).encode())
         digests[query.name] = digest.hexdigest()
-        by_table |= dict.fromkeys(query.targets, digests[query.name])
+        if query.upstream:  # the entry of a source is also in the digests of its silver table
+            by_table |= dict.fromkeys(query.targets, digests[query.name])
     return digests
 
 
@@ -79,7 +85,8 @@ def _entry(config: Config, query: Query) -> SourceConfig | ChildTable | GoldTabl
         return replace(config.gold[name], expect_every=None)
     if query.type == QueryType.CHILD:
         return config.silver[name]
-    return replace(config.sources[query.source], expect_every=None)
+    source = replace(config.sources[query.source], expect_every=None)
+    return replace(source, **_OF_FILES) if query.upstream else source
 
 
 def record_settings(config: Config, query: str, settings: str) -> None:
