@@ -16,8 +16,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
 COPY Makefile pyproject.toml constraints.txt LICENSE README.md ./
 COPY tools tools
 COPY src src
-# With Kafka's jars, which nobody can fetch in a container: there the environment is root's.
-RUN make setup-kafka
+# With the jars for Kafka and S3, which nobody can fetch in a container: its environment is root's.
+RUN make setup-kafka setup-s3
 
 COPY . .
 
