@@ -85,7 +85,7 @@ s3-classes: setup-s3 ## compile our Java classes for S3 into the jar of the pack
 charts: ## bundle the charts' library of medallion report from npm, after a change in tools/charts
 	@tools/charts/bundle.sh
 
-bench: classes ## measure nightly runs, growth, streams and ingestion (two hours)
+bench: classes s3-server ## measure nightly runs, growth, streams and ingestion (two hours)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.few_rows $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.many_sources $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.first_night $(BENCH_ARGS)
@@ -93,6 +93,7 @@ bench: classes ## measure nightly runs, growth, streams and ingestion (two hours
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.changes $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.always_on $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.ingestion $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.bucket $(BENCH_ARGS)
 
 bench-ingestion: classes ## measure ingestion: wide rows, 20,000 files, 205 nightly runs
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.ingestion $(BENCH_ARGS)
