@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from medallion.cli import render_tables
 from medallion.cli.terminal import print_message, print_result, to_json
@@ -25,6 +25,9 @@ from medallion.storage import clock, locks
 from medallion.storage.layout import LAYERS, PUBLISH
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
+
+if TYPE_CHECKING:
+    from medallion.cli.render_runs import NightlyLines
 
 
 def init(options: argparse.Namespace) -> int:
@@ -168,14 +171,21 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.ingest.files.listing import unread_file_warnings
     from medallion.inspect import catalog
+    from medallion.runtime import idle
     from medallion.runtime.check import has_invalid_suites, refuse_invalid_project
-    from medallion.runtime.outcome import complete_outcome, record_nightly, record_reported
-    from medallion.runtime.planner import end_if_idle, plan_under_lock
+    from medallion.runtime.outcome import Outcome, complete_outcome, record_nightly, record_reported
+    from medallion.runtime.planner import NOTHING_IS_NEW, end_if_idle, plan_under_lock
 
     if options.config_errors or has_invalid_suites(config):
         refuse_invalid_project(config, options.config_errors)
     started, started_at = time.monotonic(), clock.now_micros()
     report = _reporter(bool(options.json)) if not options.quiet else lambda _: None
+    note, state = idle.find_note(config), idle.digest_state(config)
+    if note and not options.accept and idle.is_true(config, note, state):
+        seconds = time.monotonic() - started
+        idle.record_use(config, note, started_at, seconds)
+        _print_nightly(options, report, render_runs.NightlyLines(**note.printed), seconds)
+        return 0
     unread = unread_file_warnings(config)
     for line in unread:
         report(line)
@@ -190,26 +200,44 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
             session = (config, "nightly", layers_in_use(config), report, options.debug)
             with open_pipeline(*session, plan=plan) as pipeline:
                 outcome = Nightly(pipeline, options.accept).run()
+            state = "" if outcome.errors else idle.state_if_idle(config)
+        held = locks.held_leases(config.layout, layers_in_use(config))
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
         outcome.add_error(unreadable)
     outcome.seconds["all"] = time.monotonic() - started
-    record_nightly(config, outcome, started_at, outcome.seconds["all"])
+    earlier = note.runs if note else ()
+    record_nightly(config, outcome, started_at, outcome.seconds["all"], earlier)
     complete_outcome(config, outcome, unread)
-    if options.json:
-        print_result(to_json(render_runs.nightly_json(outcome)))
-    elif not options.quiet or outcome.seen.verdict.problems:
-        print_result(render_runs.verdict_text(outcome.seen.verdict))
-    if pending := outcome.seen.files.pending:
-        report(f"{counted(pending, 'file')} not ingested yet: medallion files --state pending")
-    if not options.json and not options.quiet:
-        print_result(render_runs.nightly_text(outcome, gold))
+    lines = render_runs.nightly_lines(outcome, gold)
+    _print_nightly(options, report, lines, outcome.seconds["all"])
     for line in render_runs.nightly_failures(outcome):
         print_message(f"medallion: {line}", sys.stderr)
     if outcome.crash:
         raise outcome.crash
     record_reported(config, outcome.seen.files, "nightly")
+    idle_run = Outcome(snapshot=outcome.snapshot, seen=outcome.seen, is_idle=True)
+    lines = render_runs.nightly_lines(idle_run, gold, (*unread, NOTHING_IS_NEW))
+    idle.write_note(config, state, held, outcome, asdict(lines))
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
+
+
+def _print_nightly(
+    options: argparse.Namespace, report: Reporter, lines: NightlyLines, seconds: float
+) -> None:
+    """Print the result of a nightly run, and how long it took in seconds."""
+    for line in lines.news:
+        report(line)
+    if options.json:
+        took = {"all": round(seconds, 2)}
+        print_result(to_json({**lines.document, "seconds": {**lines.document["seconds"], **took}}))
+    elif not options.quiet or lines.has_problems:
+        print_result(lines.verdict)
+    if lines.pending:
+        waiting = counted(lines.pending, "file")
+        report(f"{waiting} not ingested yet: medallion files --state pending")
+    if not options.json and not options.quiet:
+        print_result(f"{lines.text}\nall       {seconds:5.1f} s")
 
 
 @signals.default_signals()

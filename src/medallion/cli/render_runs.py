@@ -1,7 +1,7 @@
 """Results of `nightly`, `audit`, `status` and `check`, as text and as JSON."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from medallion.cli.terminal import aligned_table
@@ -26,6 +26,36 @@ _BACKLOG = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class NightlyLines:
+    """What a nightly run prints, as JSON values.
+
+    Attributes:
+        document: the document of `--json`.
+        verdict: the verdict with its problems, if it `has_problems`.
+        pending: the number of files that are not ingested yet.
+        text: the tables of gold, and the balance.
+        news: what an idle run reports first.
+    """
+
+    document: Mapping[str, Any]
+    verdict: str
+    has_problems: bool
+    pending: int
+    text: str
+    news: Sequence[str] = ()
+
+
+def nightly_lines(
+    outcome: Outcome, gold: Sequence[FirstRows], news: Sequence[str] = ()
+) -> NightlyLines:
+    """Return what a nightly run prints at its end."""
+    verdict, pending = outcome.seen.verdict, outcome.seen.files.pending
+    text, has_problems = nightly_text(outcome, gold), bool(verdict.problems)
+    document = nightly_json(outcome)
+    return NightlyLines(document, verdict_text(verdict), has_problems, pending, text, news)
+
+
 def nightly_json(outcome: Outcome) -> dict[str, Any]:
     """Return the state, balances, rescued values, seconds by step, failed gates and errors."""
     failures = [asdict(each) for gate in outcome.gates for each in gate.verdict.failures]
@@ -42,7 +72,7 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
-    """Return the tables of gold, the balance of rows, and the total time."""
+    """Return the tables of gold, and the balance of rows."""
     lines = []
     for table in gold:
         lines += ["", *_first_rows_lines(table)]
@@ -50,9 +80,7 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
     if outcome.balances and outcome.is_good and not (has_landed or files.pending or files.files):
         lines += ["", "nothing has landed yet: put files into landing/<source>/ of the lakehouse"]
     lines += ["", *balance_tables(outcome.balances, outcome.snapshot.child_tables)]
-    lines.append(_balance_line(outcome))
-    lines.append(f"all       {outcome.seconds['all']:5.1f} s")
-    return "\n".join(lines)
+    return "\n".join([*lines, _balance_line(outcome)])
 
 
 def nightly_failures(outcome: Outcome) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from medallion.config.model import Config
+from medallion.config.values import Duration
 from medallion.inspect.problems import Problem, ProblemCode
 from medallion.state import ledger
 from medallion.state.runs import LastRun, RunState
@@ -35,13 +36,22 @@ def _end_of(runs: Mapping[str, LastRun], query: str) -> int | None:
 
 def stale_problems(config: Config, run_state: RunState) -> Iterator[Problem]:
     """Yield the stale sources and gold tables; the arguments are those of `last_arrivals`."""
+    remedy = "run medallion nightly; if it is still stale, ask the writer of its rows"
+    for name, every, last in _expected(config, run_state):
+        if clock.now_micros() - (last or 0) > every.micros:
+            since = f"no new rows since {clock.format_time(last)}" if last else "never had a row"
+            yield Problem(ProblemCode.STALE, name, f"{since} (expect_every: {every})", remedy)
+
+
+def fresh_until(config: Config, run_state: RunState) -> list[int]:
+    """Return when the sources and gold tables are stale next, in microseconds since 1970."""
+    return [(last or 0) + every.micros for _, every, last in _expected(config, run_state)]
+
+
+def _expected(config: Config, run_state: RunState) -> list[tuple[str, Duration, int | None]]:
+    """Return what has `expect_every`, with that and its last arrival."""
     durations = {name: source.expect_every for name, source in config.sources.items()}
     durations |= {f"gold.{name}": table.expect_every for name, table in config.gold.items()}
     expected = {name: every for name, every in durations.items() if every}
-    remedy = "run medallion nightly; if it is still stale, ask the writer of its rows"
-    times, now = last_arrivals(config, run_state) if expected else {}, clock.now_micros()
-    for name, every in expected.items():
-        last = times[name]
-        if now - (last or 0) > every.micros:
-            since = f"no new rows since {clock.format_time(last)}" if last else "never had a row"
-            yield Problem(ProblemCode.STALE, name, f"{since} (expect_every: {every})", remedy)
+    times = last_arrivals(config, run_state) if expected else {}
+    return [(name, every, times[name]) for name, every in expected.items()]

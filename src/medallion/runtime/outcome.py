@@ -2,9 +2,10 @@
 
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from medallion.config.model import Config
 from medallion.errors import UsageError
@@ -122,19 +123,26 @@ def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) ->
     outcome.seen = seen
 
 
-def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: float) -> None:
+def record_nightly(
+    config: Config,
+    outcome: Outcome,
+    started_at: int,
+    seconds: float,
+    earlier: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Record a complete nightly run in `ops.runs`, also one without work; add an error if it fails.
 
     Args:
         outcome: the result of the run.
         started_at: when it started, in microseconds since 1970.
         seconds: how long it took.
+        earlier: the rows of earlier runs that are not recorded yet.
     """
     error = outcome.errors[0] if outcome.errors else None
     state = runs.FAILED if error else runs.IDLE if outcome.is_idle else runs.DONE
     row = runs.run_row("run", NIGHTLY, state, started_at, seconds) | {"error": error}
     try:
-        RunRecords(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([row])
+        RunRecords(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([*earlier, row])
     except Exception as error:
         outcome.add_error(f"the run cannot be recorded in ops.runs: {error_reason(error)}")
 

@@ -26,6 +26,7 @@ from medallion.storage import delta_tables, objects
 from medallion.storage.layout import LAYERS, layer_of
 from medallion.storage.text import Reporter
 
+NOTHING_IS_NEW = "nothing is new"
 _CHECKS = {WorkReason.SETTINGS_CHANGED, WorkReason.NOT_CREATED}
 
 
@@ -196,7 +197,7 @@ def end_if_idle(config: Config, plan: Plan, report: Reporter) -> Outcome | None:
         for query in plan.queries:
             query.scan.enqueue(runs.last_batch(query.query), report)
         if not (snapshot := balance.take_snapshot(config, runs)).problems:
-            report("nothing is new")
+            report(NOTHING_IS_NEW)
             return Outcome(snapshot=snapshot, is_idle=True)
     return None
 

@@ -146,6 +146,11 @@ class Layout:
         return self.root / "_journal"
 
     @property
+    def idle_note(self) -> StoragePath:
+        """The note of an idle run in a bucket, see `runtime.idle`."""
+        return self.root / "_idle.json"
+
+    @property
     def staging(self) -> StoragePath:
         """The directory of the tables that a refresh builds."""
         return self.root / "_refresh"

@@ -52,6 +52,11 @@ class Lease:
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._thread.start()
 
+    @property
+    def name(self) -> str:
+        """The name of its object."""
+        return self._path.name
+
     def check(self) -> None:
         """Raise MedallionError if another process may hold the lease by now."""
         if self._is_lost or _now() - self._valid_from > SECONDS * 2 / 3:

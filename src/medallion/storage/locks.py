@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO, Any
@@ -17,7 +17,7 @@ from medallion.storage.paths import ObjectPath, StoragePath
 
 _TRIES, _PAUSE = 50, 0.01  # seconds
 _UNKNOWN = "another process"
-_held: dict[StoragePath, Callable[[], None]] = {}  # the locks of this process, and their checks
+_held: dict[StoragePath, leases.Lease | None] = {}  # the locks of this process
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _lock_layer(layout: Layout, layer: str, holder: LockHolder) -> Iterator[None
             lease = leases.take(path, asdict(holder))
         except leases.HeldError as error:
             raise _held_error(layout, layer, _parse(error.args[0])) from None
-        _held[path] = lease.check
+        _held[path] = lease
         try:
             yield
         finally:
@@ -76,7 +76,7 @@ def _lock_layer(layout: Layout, layer: str, holder: LockHolder) -> Iterator[None
         file.truncate(0)
         json.dump(asdict(holder), file)
         file.flush()
-        _held[path] = lambda: None
+        _held[path] = None
         try:
             yield
         finally:
@@ -98,8 +98,15 @@ def is_held_here(layout: Layout, layer: str) -> bool:
 
 def check_locks() -> None:
     """Raise MedallionError if a lock that this process held was lost; a file's lock never is."""
-    for check in list(_held.values()):
-        check()
+    for lease in list(_held.values()):
+        if lease:
+            lease.check()
+
+
+def held_leases(layout: Layout, layers: Iterable[str]) -> list[str]:
+    """Return the names of the leases that this process holds for layers; a disk has none."""
+    held = (_held[layout.lock(layer)] for layer in layers)
+    return [lease.name for lease in held if lease]
 
 
 @contextmanager
