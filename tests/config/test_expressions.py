@@ -17,7 +17,6 @@ from medallion.config.expressions import (
     refuse_wrong_condition,
     sql_problem,
     tokenize,
-    unknown_columns,
 )
 from medallion.errors import UsageError
 
@@ -123,27 +122,8 @@ def test_column_names(sql: str, names: list[str]) -> None:
 def test_column_names_of_unknown_syntax(sql: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Spark knows more syntax than sqlglot, and reports errors."""
     assert column_names(sql) is None
-    assert list(unknown_columns(sql, {"t": ["x"]})) == []
     assert column_names("get_json_object(a, '$.b[')") == ["a"]
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("sql", "unknown"),
-    [
-        ("select E.`B`, e.x.y, t.b, t.* from t as e, t", ["x"]),
-        ("select e.x from t e where exists (select 1 from u where u.x = e.y)", ["x", "y"]),
-        ("select t.x from (select 1 as x) t", []),
-        ("with t as (select 1 as x) select t.x from t", []),
-        ("select e.x from t as e(x), u", []),
-        ("select e.x, u.x, v.x from t as e, u lateral view explode(e.y) v", ["x", "y"]),
-        ("select a.x from t as a", []),  # the field of a column
-        ("select c.x from t as c join u as c", []),
-    ],
-)
-def test_unknown_columns(sql: str, unknown: list[str]) -> None:
-    tables = {"t": ["A", "b", "c"], "u": None}
-    assert {*unknown_columns(sql, tables)} == {("t", name) for name in unknown}
 
 
 @pytest.mark.parametrize(

@@ -188,20 +188,6 @@ def test_misspelled_field_is_an_error(
     assert said in line
 
 
-def test_columns_of_a_query(project: Project) -> None:
-    """Qualified names are checked, unless an alias also names something else."""
-    query = project.folder / "conf/query.sql"
-    project.document["gold"]["query"] = {"sql": "query.sql"}
-    query.write_text(
-        "with total as (select shop, c.n as m from gold.counts c) "
-        "select s.shop, C.`n`, total.k, c.shp from silver.sales as s, gold.counts c, total"
-    )
-    (error,) = project.check().errors
-    assert "gold.query.sql reads shp, which is not a column of gold.counts (did you mean" in error
-    query.write_text("select c.shp from (select shop as shp from gold.counts c) c")
-    assert project.check().errors == []
-
-
 def test_columns_of_a_declared_schema(project: Project) -> None:
     sales = project.document["sources"]["sales"]
     sales["schema"] = {"time": "timestamp", "stores": "string", "Shop Name": "string"}

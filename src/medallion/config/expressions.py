@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
 
 if TYPE_CHECKING:
     from sqlglot import Token
-    from sqlglot.optimizer.scope import Scope
+    from sqlglot.expressions import Expr
 
 _NOW = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 
@@ -62,9 +62,9 @@ def column_names(sql: str) -> list[str] | None:
     """
     from sqlglot import exp
 
-    if not (scopes := _scopes(sql)):
+    tree = _parsed(sql)
+    if tree is None:
         return None
-    tree = scopes[-1].expression
     variables = {v.name.lower() for each in tree.find_all(exp.Lambda) for v in each.expressions}
     # sqlglot takes the unit in timediff(HOUR, a, b), and the collation of a type, for columns.
     names = (
@@ -90,11 +90,11 @@ def sql_problem(sql: str) -> str | None:
         missing = {"(": "a ( without its )", ")": "a ) without its ("}
         return f"has {missing.get(brackets[:1], 'a string or a comment without its end')}"
     known = (Path(__file__).parent / "functions.txt").read_text(encoding="ascii").split()
-    for scope in _scopes(sql)[-1:]:
-        for call in scope.expression.find_all(exp.Anonymous):
-            if call.name.lower() not in known and not isinstance(call.parent, exp.Dot):
-                hint = did_you_mean(call.name, known)
-                return f"calls {call.name}, which is not a function of Spark{hint}"
+    tree = _parsed(sql)
+    for call in tree.find_all(exp.Anonymous) if tree else ():
+        if call.name.lower() not in known and not isinstance(call.parent, exp.Dot):
+            hint = did_you_mean(call.name, known)
+            return f"calls {call.name}, which is not a function of Spark{hint}"
     return None
 
 
@@ -120,45 +120,16 @@ def refuse_wrong_condition(name: str, sql: str, columns: Collection[str], table:
         raise UsageError(f"{name} {problem}.")
 
 
-def unknown_columns(
-    sql: str, tables: Mapping[str, Collection[str] | None]
-) -> Iterator[tuple[str, str]]:
-    """Yield a table and a name for each `alias.name` of a query that is no column of its table.
-
-    Names without an alias are left to Spark, and those whose alias is also a column.
-
-    Args:
-        sql: the query.
-        tables: the columns of its tables by name; None if they are not known.
-    """
-    from sqlglot import exp
-
-    known = {name: {"*", *map(str.lower, columns)} for name, columns in tables.items() if columns}
-    structs = set[str]().union(*known.values())
-    for scope in _scopes(sql):
-        read = {
-            alias.lower(): source.name
-            for alias, source in scope.sources.items()
-            if isinstance(source, exp.Table) and not source.alias_column_names
-            if alias.lower() not in structs
-        }
-        for alias, *names in (column.parts for column in scope.columns):
-            table = read.get(alias.name.lower())
-            if table in known and names and names[0].name.lower() not in known[table]:
-                yield table, names[0].name
-
-
-def _scopes(sql: str) -> list[Scope]:
-    """Return the scopes of an expression or a query, the outer last; none if it is not parsed."""
+def _parsed(sql: str) -> Expr | None:
+    """Return the syntax tree of an expression or a query; None if sqlglot cannot parse it."""
     import sqlglot
-    from sqlglot.optimizer.scope import traverse_scope
 
     logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # it would warn on stderr
     try:
         # Within a SELECT, desc is a column; alone, it is a command.
-        return traverse_scope(sqlglot.parse_one(f"SELECT ({sql}\n)", dialect="spark"))
+        return sqlglot.parse_one(f"SELECT ({sql}\n)", dialect="spark")
     except Exception:  # also RecursionError, and IndexError for map(a)
-        return []
+        return None
 
 
 def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:

@@ -319,10 +319,6 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
     match table.definition:
         case Statement() as statement:
             _check_expressions(config, result, entry, {"sql": statement.sql}, sources, None)
-            views = {name.replace(".", "_"): names for name, names in known.items()}
-            for view, name in expressions.unknown_columns(statement.sql, views):
-                read, names = view.replace("_", ".", 1), views[view] or ()
-                _check_expressions(config, result, entry, {"sql": name}, read, names)
         case Aggregate() as aggregate:
             sql_by_key = aggregate.expressions
             columns += WINDOW
