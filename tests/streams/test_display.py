@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,7 +21,7 @@ ENDED = "stopped: all available data was processed"
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> RecordingScreen:
     recording = RecordingScreen()
-    monkeypatch.setattr(sys.modules["medallion.streams.display"], "Screen", lambda: recording)
+    monkeypatch.setattr(sys.modules["medallion.streams.display"], "show", recording.draw)
     return recording
 
 
@@ -77,23 +76,6 @@ def test_display_reports_a_failure(doors: Doors, screen: RecordingScreen) -> Non
     with pytest.raises(StreamError, match=r"broken failed: .*the hinge is gone"):
         streams.display(failing, "broken")
     assert "the hinge is gone" in screen.last_caption
-
-
-def test_display_continues_beside_other_cells(doors: Doors, screen: RecordingScreen) -> None:
-    drawn = threading.Event()
-    screen.is_notebook, screen.on_draw = True, drawn.set
-    first = streams.display(doors.df, "doors")
-    assert first is not None
-    assert screen.tables, "the first output belongs to the calling cell"
-    second = streams.display(doors.df, "doors")  # the cell runs again
-    assert second is not None
-    assert (first.isActive, second.isActive) == (False, True)
-    doors.open("front")
-    second.processAllAvailable()
-    streams.stop_all_streams()
-    while screen.last_caption != ENDED or not rows_of(screen.tables[-1]):
-        drawn.clear()
-        assert drawn.wait(60)
 
 
 def test_display_of_a_batch_is_drawn_once(spark: SparkSession, screen: RecordingScreen) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from rich.table import Table
 
 from medallion.errors import UsageError
-from medallion.streams.display import Screen, draw_table, refuse_invalid_bar
+from medallion.streams.display import draw_table, refuse_invalid_bar, show
 from tests.support.screen import rows_of
 
 
@@ -42,36 +41,20 @@ def test_refuse_invalid_bar_names_numbers(spark: SparkSession) -> None:
         refuse_invalid_bar(spark.sql("SELECT 'front' AS door, 1 AS n"), "door")
 
 
-def test_screen_of_a_terminal_prints_each_table(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen()
-    screen.draw(table_of("first", "front"))
-    screen.draw(table_of("second", "back"))
+def test_terminal_prints_each_table(capsys: pytest.CaptureFixture[str]) -> None:
+    show(table_of("first", "front"))
+    show(table_of("second", "back"))
     words = [word for word in capsys.readouterr().out.split() if word.isalpha()]
     assert words == ["first", "door", "front", "second", "door", "back"]
 
 
-def test_notebook_screen_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    displayed: list[Table] = []
-
-    def display(table: Table, display_id: bool) -> Any:
-        assert display_id
-        displayed.append(table)
-        return SimpleNamespace(update=displayed.append)
-
-    ipython, module = ModuleType("IPython"), ModuleType("IPython.display")
-    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
-    module.display = display  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
+def test_notebook_replaces_the_output_of_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    module = ModuleType("IPython.display")
+    module.clear_output = lambda wait: calls.append(("cleared", wait))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    screen, table = Screen(), table_of("doors", "front")
-    assert screen.is_notebook
-    screen.draw(table)
-    screen.draw(table)
-    assert displayed == [table, table]
-
-
-def test_screen_of_an_ipython_shell_is_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    ipython = ModuleType("IPython")
-    ipython.get_ipython = SimpleNamespace  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    assert not Screen().is_notebook
+    notebook = SimpleNamespace(is_jupyter=True, print=calls.append)
+    monkeypatch.setattr(sys.modules["medallion.streams.display"], "Console", lambda: notebook)
+    table = table_of("doors", "front")
+    show(table)
+    assert calls == [("cleared", True), table]

@@ -89,8 +89,7 @@ def streams() -> list[Stream]:
 
 def _queries() -> list[StreamingQuery]:
     active = [keep(query) for query in session().streams.active]
-    # A copy, because a display in the background may add its query meanwhile.
-    return active + [query for query in list(_named_queries.values()) if not query.isActive]
+    return active + [query for query in _named_queries.values() if not query.isActive]
 
 
 def stream_of(query: StreamingQuery) -> Stream:

@@ -7,13 +7,9 @@ Control characters are escaped, and markup has no effect.
 from __future__ import annotations
 
 import math
-import sys
-import threading
 import time
 import uuid
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -27,7 +23,7 @@ from rich.text import Text
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.plans import analyzed_plan, plan_nodes
-from medallion.spark.query import AVAILABLE_NOW, records_after, trigger_options
+from medallion.spark.query import records_after, trigger_options
 from medallion.storage.text import counted, printable
 from medallion.streams.control import (
     exception,
@@ -41,7 +37,6 @@ from medallion.streams.control import (
 
 _PAUSE = 0.1  # seconds between two polls
 _MOST_ROWS = 100_000  # the table is in memory
-_displayed: set[str] = set()  # the run ids of the queries that were started here
 _BAR_WIDTH = 32
 _LONGEST = 200  # characters of a value
 
@@ -60,9 +55,8 @@ def display(
 
     A notebook's cell is updated with each batch; a terminal gets another table.
 
-    The display ends when the stream does, after `seconds`, with Ctrl-C, or when the table has
-    100,000 rows; then the stream is stopped. In a notebook, without `seconds` and with a trigger
-    that does not end, the call returns at once, and the output is updated until the stream stops.
+    The display ends when the stream does, after `seconds`, with Ctrl-C (in a notebook, when the
+    cell is interrupted), or when the table has 100,000 rows; then the stream is stopped.
 
     Args:
         df: a stream. Any other DataFrame is shown once, and None is returned.
@@ -82,26 +76,22 @@ def display(
         raise UsageError("rows must be a whole number above 0, and seconds above 0.")
     arguments = trigger_options(trigger)
     refuse_invalid_bar(df, bar)
-    screen = Screen()
     if not df.isStreaming:
-        screen.draw(draw_table(df, rows, bar))
+        show(draw_table(df, rows, bar))
         return None
     name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
-    # A cell that is run again replaces its stream.
-    stop(q for q in session().streams.active if q.name == name and q.runId in _displayed)
     mode = output_mode or ("complete" if _has_aggregate(df) else "append")
     try:
         writer = df.writeStream.format("memory").queryName(name).outputMode(mode)
         query = keep(writer.trigger(**arguments).start())
     except SPARK_ERRORS as error:
         raise UsageError(f"The stream did not start: {one_line(str(error))}") from None
-    _displayed.add(query.runId)
-    display = _Display(query, screen, bar, rows, is_newest_shown=mode != "complete")
-    display.end, display.is_temporary = time.monotonic() + (seconds or math.inf), not stream_name
-    if screen.is_notebook and not seconds and trigger != AVAILABLE_NOW:
-        display.draw()  # here: the first output of a thread would go to the cell that runs then
-        threading.Thread(target=display.run_in_background, daemon=True).start()
-    elif failure := display.run():
+    end = time.monotonic() + (seconds or math.inf)
+    failure = _Display(query, bar, rows, mode != "complete", end).run()
+    if not stream_name:
+        session().catalog.dropTempView(name)
+        forget(query)
+    if failure:
         raise StreamError(f"{name} failed: {failure}")
     return query
 
@@ -114,15 +104,13 @@ def _has_aggregate(df: DataFrame) -> bool:
 
 @dataclass
 class _Display:
-    """One query on one screen, with the last batch that was drawn, and its rows until then."""
+    """One query, with the last batch that was drawn, and its rows until then."""
 
     query: StreamingQuery
-    screen: Screen
     bar: str | None
     most_rows: int
     is_newest_shown: bool
-    end: float = math.inf
-    is_temporary: bool = False
+    end: float
     batch: int = -1
     rows: int = 0
 
@@ -137,15 +125,7 @@ class _Display:
         stop([self.query])
         failure = exception(self.query)
         self.draw(f"failed: {failure}" if failure else f"stopped: {reason}")
-        if self.is_temporary:
-            session().catalog.dropTempView(self.query.name)
-            forget(self.query)
         return failure
-
-    def run_in_background(self) -> None:
-        """Run while other cells run, one of which may stop Spark itself."""
-        with suppress(*SPARK_ERRORS, OSError):
-            self.run()
 
     def _end_reason(self) -> str | None:
         """Draw a new batch; return why the display ends, None if it continues."""
@@ -172,7 +152,7 @@ class _Display:
         if stream.watermark:
             title += f", watermark {stream.watermark}"
         table.title, table.caption = title, Text(caption)
-        self.screen.draw(table)
+        show(table)
 
 
 def refuse_invalid_bar(df: DataFrame, bar: str | None) -> None:
@@ -215,23 +195,11 @@ def _cell(value: str | None) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
 
 
-class Screen:
-    """The output of the current cell, which is updated while other cells run; or the terminal."""
+def show(table: Table) -> None:
+    """Replace the output of a notebook's cell; in a terminal, print below the last table."""
+    console = Console()
+    if console.is_jupyter:
+        from IPython.display import clear_output
 
-    def __init__(self) -> None:
-        ipython = sys.modules.get("IPython")
-        shell = ipython.get_ipython() if ipython else None
-        self.is_notebook = hasattr(shell, "kernel")
-        self._handle: Any = None
-
-    def draw(self, table: Table) -> None:
-        """Replace the output of the cell; in a terminal, print the table below the last one."""
-        if not self.is_notebook:
-            Console().print(table)
-            return
-        from IPython.display import display
-
-        if self._handle is None:
-            self._handle = display(table, display_id=True)
-        else:
-            self._handle.update(table)
+        clear_output(wait=True)
+    console.print(table)
