@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import replace
@@ -134,16 +133,6 @@ def test_report_html_verdict(overview: Overview, title: str, tone: str) -> None:
     page = report.report_html(overview)
     (line,) = re.findall(r'<section id="verdict" class="verdict (\w+)">\s*<h2>(.*?)</h2>', page)
     assert line == (tone, title)
-
-
-def test_report_json_content() -> None:
-    document = json.loads(json.dumps(report.report_json(OVERVIEW)))
-    assert document["balanced"] is True
-    assert document["gold"]["gold.totals"]["first"][1] == ["phone", 2]
-    assert document["quarantined"]["event"]["no_device"] == 4
-    assert document["runs"][1]["seconds"] == 2.5
-    assert document["gates"][0]["failures"][0]["unexpected_count"] == 3
-    assert document["tables"]["bronze.event"]["bytes"] == 123_456
 
 
 def test_write_report_is_atomic_or_refused(tmp_path: Path) -> None:

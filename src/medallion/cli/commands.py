@@ -281,7 +281,8 @@ def audit(config: Config, options: argparse.Namespace) -> int:
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.report import report_json, serve_report, write_report
+    from medallion.cli.render_runs import verdict_json
+    from medallion.cli.report import serve_report, write_report
     from medallion.inspect.overview import take_overview
 
     _with_existing_root(config, options)
@@ -292,7 +293,8 @@ def report(config: Config, options: argparse.Namespace) -> int:
         return 0
     overview = take_overview(config)
     page = write_report(overview, options.output or config.layout.report)
-    print_result(to_json({**report_json(overview), "page": page}) if options.json else page)
+    document = verdict_json(overview.seen.verdict) | {"unreadable": overview.unreadable}
+    print_result(to_json({"page": page, **document}) if options.json else page)
     for line in overview.unreadable:
         print_message(f"medallion: {line}", sys.stderr)
     return 1 if overview.unreadable else 0

@@ -132,20 +132,11 @@ def landed_json(landed: Mapping[str, Landed]) -> dict[str, Any]:
 
 
 def landed_text(landed: Mapping[str, Landed]) -> str:
-    """Return the figures as a table with a line for each figure and a column for each source."""
-    columns = [_flatten(document) for document in landed_json(landed).values()]
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows = [(name, *(column.get(name, 0) for column in columns)) for name in names]
+    """Return a line for each figure, but those by rule, and a column for each source."""
+    figures = [*landed_json(landed).values()]
+    names = (name for name, value in figures[0].items() if isinstance(value, int))
+    rows = [(name, *(each[name] for each in figures)) for name in names]
     return "\n".join(aligned_table(("figure", *landed), rows))
-
-
-def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
-    """Return nested figures under dotted names, such as `expected_quarantine.missing_x`."""
-    flat: dict[str, int] = {}
-    for name, value in document.items():
-        is_nested = isinstance(value, dict)
-        flat |= {f"{name}.{part}": n for part, n in value.items()} if is_nested else {name: value}
-    return flat
 
 
 def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> str:

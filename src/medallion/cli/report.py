@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, date, datetime
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,11 +21,11 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from medallion.cli import charts, render_runs
-from medallion.cli.terminal import cell_text, iso_utc, json_value, print_message, shown_text
+from medallion.cli.terminal import cell_text, print_message, shown_text
 from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
-from medallion.inspect.overview import Overview, Run, take_overview
+from medallion.inspect.overview import Overview, take_overview
 from medallion.state.runs import parse_failures
 from medallion.storage.layout import layer_of
 from medallion.storage.paths import StoragePath
@@ -36,34 +35,6 @@ from medallion.storage.text import counted, error_reason, printable
 REFRESH_SECONDS = 5
 _ADDRESS = "127.0.0.1"
 _LONGEST_CELL = 400
-
-
-def report_json(overview: Overview) -> dict[str, Any]:
-    """Return the content of the page as one JSON document."""
-    return {
-        "root": overview.root,
-        "made_at": iso_utc(overview.created_at),
-        **render_runs.verdict_json(overview.seen.verdict),
-        **render_runs.audit_json(overview.audit),
-        "gold": {
-            each.table: {
-                "rows": each.rows,
-                "columns": list(each.first.columns),
-                "first": [[json_value(value) for value in row] for row in each.first.rows],
-            }
-            for each in overview.gold
-        },
-        "quarantined": {source: dict(rules) for source, rules in overview.broken.items()},
-        "gates": [*map(_run_json, overview.gates)],
-        "runs": [*map(_run_json, overview.runs)],
-        "tables": {name: asdict(size) for name, size in overview.sizes.items()},
-        **({"unreadable": list(overview.unreadable)} if overview.unreadable else {}),
-    }
-
-
-def _run_json(run: Run) -> dict[str, Any]:
-    failures = [asdict(failure) for failure in parse_failures(run.failures)]
-    return {**asdict(run), "started_at": iso_utc(run.started_at), "failures": failures}
 
 
 def write_report(overview: Overview, page: str | os.PathLike[str]) -> str:
