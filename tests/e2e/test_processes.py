@@ -156,7 +156,7 @@ def test_stream_backfill_and_nightly(lakehouse: Lakehouse, tmp_path: Path, numbe
         old_files(tmp_path / "elsewhere")
         result = cli("backfill", "event", str(tmp_path / "elsewhere"))
         assert result.returncode == 1, result.stderr  # one file was refused
-        assert "requested from medallion stream" in result.stdout
+        assert f"requested from pid {process.pid} (stream, since " in result.stdout
         assert "3 files: 2 ingested with 5 rows" in result.stdout
         landed += BACKFILLED
         await_gold(root, process, landed)
@@ -299,6 +299,6 @@ def test_gold_job_before_silver_is_refused(cli: Cli) -> None:
     result = submit(cli, "gold")
     assert result.returncode == 2, result
     # The launcher writes both streams of a job to one.
-    (message,) = (line for line in result.stdout.splitlines() if line.startswith("medallion: "))
-    assert "silver." in message
-    assert "run medallion run silver first" in message
+    lines = [line for line in result.stdout.splitlines() if line.startswith("medallion: ")]
+    advice = "does not exist yet: run medallion run silver first."
+    assert sorted(lines) == [f"medallion: silver.{source} {advice}" for source in SOURCES]
