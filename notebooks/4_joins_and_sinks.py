@@ -146,7 +146,7 @@ def merge(changed: DataFrame, batch: int) -> None:
 
 
 merging = writer(counts, "recordings").outputMode("update").foreachBatch(merge)
-m.streams.await_termination(merging.trigger(availableNow=True).start(), timeout=300)
+merging.trigger(availableNow=True).start().awaitTermination(300)
 merged = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
 merged
 
@@ -172,7 +172,7 @@ def fail(changed: DataFrame, batch: int) -> None:
 
 failing = writer(stream("opens"), "failing").foreachBatch(fail).start()
 try:
-    m.streams.await_termination(failing, timeout=300)
+    m.streams.until_stream_is_ready(failing, timeout=300)
 except m.streams.StreamError as error:
     print(error)
 cause = m.streams.exception(failing)

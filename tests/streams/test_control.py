@@ -15,7 +15,6 @@ from medallion.factory.sample import FILES
 from medallion.spark.errors import StreamError
 from medallion.spark.signals import replace_handlers
 from medallion.streams import control
-from medallion.streams.control import keep
 from notebooks.lesson import Lesson
 from tests.support.doors import Doors, in_memory
 
@@ -29,9 +28,7 @@ def test_streams_of_a_query_from_start_to_end(doors: Doors) -> None:
     assert (row.name, row.id, row.run_id) == ("doors", query.id, query.runId)
     assert row.state in ("running", "waiting")  # it polls for its first rows
     assert (row.last_batch, row.watermark) == (None, None)
-    assert "Waiting for data" in streams.explain("doors")
-    assert streams.exception("doors") is None
-    assert streams.await_termination("doors", timeout=0.1) is False
+    assert streams.exception(query) is None
 
     for _ in range(2):
         doors.open("front")
@@ -39,12 +36,11 @@ def test_streams_of_a_query_from_start_to_end(doors: Doors) -> None:
     row = streams.streams()[0]
     # The second batch uses the times of the first: 10:02:33 less ten minutes.
     assert (row.last_batch, row.watermark) == (1, "2018-03-02T09:52:33.000Z")
-    assert "EventTimeWatermark" in streams.explain(query, extended=True)
 
     (stopped,) = streams.stop_all_streams()
     assert (stopped.name, stopped.is_stopped) == ("doors", True)
-    assert streams.await_termination("doors", timeout=5) is True
-    assert [row_.state for row_ in streams.streams() if row_.name == "doors"] == ["ended"]
+    assert not query.isActive
+    assert streams.streams() == []
     assert streams.stop_all_streams() == []
 
 
@@ -53,14 +49,10 @@ def test_exception_of_a_failed_query(doors: Doors) -> None:
         raise ValueError(f"no {number} here")
 
     doors.open("front")
-    keep(doors.df.writeStream.queryName("failing").foreachBatch(fail).start())
+    query = doors.df.writeStream.queryName("failing").foreachBatch(fail).start()
     with pytest.raises(StreamError, match="failing failed: no 0 here"):
-        streams.await_termination("failing", timeout=60)
-    assert streams.exception("failing") == "no 0 here"
-    with pytest.raises(StreamError, match="no 0 here"):
-        streams.until_stream_is_ready("failing")
-    states = {row.name: row.state for row in streams.streams()}
-    assert states["failing"] == "failed: no 0 here"
+        streams.until_stream_is_ready(query)
+    assert streams.exception(query) == "no 0 here"
 
 
 def test_stop_all_streams_beside_one_that_hangs(doors: Doors) -> None:
@@ -82,7 +74,7 @@ def test_stop_all_streams_beside_one_that_hangs(doors: Doors) -> None:
         assert "still running after 2 seconds" in outcomes["hanging"].outcome
     finally:
         resume.set()
-    assert streams.await_termination(hanging, timeout=60)
+    assert hanging.awaitTermination(60)
 
 
 def test_unknown_streams_are_refused(doors: Doors) -> None:
@@ -97,8 +89,8 @@ def test_ctrl_c_ends_the_wait_but_no_stream(doors: Doors) -> None:
     query = in_memory(doors.df, "doors")
     with replace_handlers(lambda number, _: cancelled.append(number), [signal.SIGINT]):
         threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
-        with pytest.raises(KeyboardInterrupt):
-            streams.await_termination(query, timeout=60)
+        with pytest.raises(KeyboardInterrupt), control.plain_interrupts():
+            threading.Event().wait(60)
         signal.raise_signal(signal.SIGINT)  # the handler is restored
     assert cancelled == [signal.SIGINT]
     assert query.isActive
@@ -132,7 +124,7 @@ def test_clean_up_keeps_files_of_a_running_stream(
     lesson = Lesson(root, FILES)
     lesson.load(source="event")
     events: DataFrame = spark.readStream.schema("action string").json(str(root / "landing/event"))
-    query = keep(in_memory(events, "stubborn"))
+    query = in_memory(events, "stubborn")
     monkeypatch.setattr(control, "stop_within", lambda query, seconds: False)
     with pytest.raises(RuntimeError, match="stubborn did not stop"):
         lesson.clean_up()

@@ -5,9 +5,7 @@ from medallion.spark.errors import StreamError
 from medallion.streams.control import (
     Stopped,
     Stream,
-    await_termination,
     exception,
-    explain,
     stop_all_streams,
     streams,
     until_stream_is_ready,
@@ -15,6 +13,6 @@ from medallion.streams.control import (
 from medallion.streams.display import display
 
 __all__ = [
-    "Stopped", "Stream", "StreamError", "UsageError", "await_termination", "display", "exception",
-    "explain", "stop_all_streams", "streams", "until_stream_is_ready",
+    "Stopped", "Stream", "StreamError", "UsageError", "display", "exception",
+    "stop_all_streams", "streams", "until_stream_is_ready",
 ]  # fmt: skip

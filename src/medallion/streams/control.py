@@ -1,15 +1,10 @@
-"""Find, list, wait for and stop the streaming queries of this session.
+"""List, wait for and stop the streaming queries of this session."""
 
-Functions take a query, or its name or id, and raise UsageError if there is none. Spark forgets a
-query when it ends; this package keeps the named ones that it has shown or listed.
-"""
-
-import io
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkRuntimeError
@@ -24,7 +19,6 @@ from medallion.spark.signals import replace_handlers
 
 _STOPPED = "stopped"
 _PAUSE = 0.05  # seconds between two polls
-_named_queries: dict[str, StreamingQuery] = {}  # the last query of each name
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class Stopped:
 class Stream:
     """A query, with the rate and the watermark (UTC) of its last batch.
 
-    `state` is `starting`, `running` (a batch), `waiting`, `ended`, or `failed` with the cause.
+    `state` is `starting`, `running` (a batch) or `waiting`.
     """
 
     name: str
@@ -65,31 +59,14 @@ def session() -> SparkSession:
         raise UsageError("No Spark session: start one with medallion.spark_session().") from None
 
 
-def keep(query: StreamingQuery) -> StreamingQuery:
-    """Keep a named query in `streams()` after its end, until the next one of that name."""
-    if query.name:
-        _named_queries[query.name] = query
-    return query
-
-
-def forget(query: StreamingQuery) -> None:
-    """Undo `keep`, which also keeps the rows of a sink in memory."""
-    _named_queries.pop(query.name, None)
-
-
 def label(query: StreamingQuery) -> str:
     """Return the name of a query, or the start of its id."""
     return query.name or query.id[:8]
 
 
 def streams() -> list[Stream]:
-    """Return the running queries, then the named ones that have ended."""
-    return [stream_of(query) for query in _queries()]
-
-
-def _queries() -> list[StreamingQuery]:
-    active = [keep(query) for query in session().streams.active]
-    return active + [query for query in _named_queries.values() if not query.isActive]
+    """Return the running queries."""
+    return [stream_of(query) for query in session().streams.active]
 
 
 def stream_of(query: StreamingQuery) -> Stream:
@@ -101,38 +78,15 @@ def stream_of(query: StreamingQuery) -> Stream:
 
 
 def _state(query: StreamingQuery) -> str:
-    if failure := exception(query):
-        return f"failed: {failure}"
-    if not query.isActive:
-        return "ended"
     if query.status["isTriggerActive"]:
         return "running"
     return "waiting" if query.lastProgress else "starting"
 
 
-def _find(query_or_name: StreamingQuery | str) -> StreamingQuery:
-    if isinstance(query_or_name, StreamingQuery):
-        return query_or_name
-    queries = _queries()
-    for query in queries:
-        if query_or_name and query_or_name in (query.name, query.id, query.runId):
-            return query
-    names = ", ".join(sorted(map(label, queries))) or "none"
-    raise UsageError(f"There is no stream {query_or_name!r} here; there are: {names}.")
-
-
-def exception(query_or_name: StreamingQuery | str) -> str | None:
+def exception(query: StreamingQuery) -> str | None:
     """Return why a query failed, in one line; None if it runs or ended without failure."""
-    failure = _find(query_or_name).exception()
+    failure = query.exception()
     return None if failure is None else one_line(str(failure))
-
-
-def explain(query_or_name: StreamingQuery | str, extended: bool = False) -> str:
-    """Return Spark's plan of a query's last batch; `extended` adds the logical plans."""
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        _find(query_or_name).explain(extended)
-    return printed.getvalue().strip()
 
 
 def until_stream_is_ready(
@@ -140,37 +94,29 @@ def until_stream_is_ready(
 ) -> StreamingQuery:
     """Wait until a query has completed a batch, found no input, or ended; return it.
 
-    Raises:
-        StreamError: it failed, or was not ready after `timeout` seconds.
-    """
-    query = _find(query_or_name)
-    if not _wait(lambda: query.lastProgress or not query.isActive, query, timeout):
-        raise StreamError(
-            f"{label(query)} is not ready after {timeout:g} seconds: {query.status['message']}. "
-            "Set a longer timeout, or see explain()."
-        )
-    return query
-
-
-def await_termination(query_or_name: StreamingQuery | str, timeout: float = 600) -> bool:
-    """Wait until a query has ended; return False if it still runs after `timeout` seconds.
+    Args:
+        query_or_name: a query, or the name of a running one.
+        timeout: seconds.
 
     Raises:
-        StreamError: it failed; the message has the cause.
+        UsageError: no query of that name runs.
+        StreamError: it failed, or was not ready in time.
     """
-    query = _find(query_or_name)
-    return _wait(lambda: not query.isActive, query, timeout)
-
-
-def _wait(is_done: Callable[[], object], query: StreamingQuery, timeout: float) -> bool:
-    """Poll until a condition holds; return False on timeout."""
+    active = {query.name: query for query in session().streams.active}
+    query = active.get(query_or_name) if isinstance(query_or_name, str) else query_or_name
+    if query is None:
+        names = ", ".join(sorted(map(label, active.values()))) or "none"
+        raise UsageError(f"There is no stream {query_or_name!r} here; there are: {names}.")
     end = time.monotonic() + timeout
     with plain_interrupts():
-        while not is_done() and time.monotonic() < end:
+        while query.isActive and not query.lastProgress and time.monotonic() < end:
             time.sleep(_PAUSE)
     if failure := exception(query):
         raise StreamError(f"{label(query)} failed: {failure}")
-    return bool(is_done())
+    if query.isActive and not query.lastProgress:
+        status = query.status["message"]
+        raise StreamError(f"{label(query)} is not ready after {timeout:g} seconds: {status}.")
+    return query
 
 
 @contextmanager
@@ -194,5 +140,5 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped
     seconds = max(1, round(timeout))
     running = f"still running after {seconds} seconds: it ends after its batch"
     with plain_interrupts():
-        outcomes = [(q, stop_within(q, seconds)) for q in map(keep, queries)]
+        outcomes = [(q, stop_within(q, seconds)) for q in queries]
     return [Stopped(label(q), q.id, _STOPPED if done else running) for q, done in outcomes]

@@ -27,8 +27,6 @@ from medallion.spark.query import records_after, trigger_options
 from medallion.storage.text import counted, printable
 from medallion.streams.control import (
     exception,
-    forget,
-    keep,
     plain_interrupts,
     session,
     stop,
@@ -83,14 +81,13 @@ def display(
     mode = output_mode or ("complete" if _has_aggregate(df) else "append")
     try:
         writer = df.writeStream.format("memory").queryName(name).outputMode(mode)
-        query = keep(writer.trigger(**arguments).start())
+        query = writer.trigger(**arguments).start()
     except SPARK_ERRORS as error:
         raise UsageError(f"The stream did not start: {one_line(str(error))}") from None
     end = time.monotonic() + (seconds or math.inf)
     failure = _Display(query, bar, rows, mode != "complete", end).run()
     if not stream_name:
         session().catalog.dropTempView(name)
-        forget(query)
     if failure:
         raise StreamError(f"{name} failed: {failure}")
     return query
