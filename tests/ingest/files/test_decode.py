@@ -188,12 +188,15 @@ def test_rows_have_the_numbers_of_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'Index,Device\n1,a\n\n2,"b\nc"\nbad\nDevice,Index\nd,3\nDevice,Index\n')
     batches = list(decode_file(path, activity_source(format="csv"), COLUMNS))
-    lines = [(batch.values, batch.corrupt, batch.lines, batch.headers) for batch in batches]
+    lines = [(batch.values, batch.corrupt, batch.lines) for batch in batches]
     first, second = '{"Index":1,"Device":"a"}', '{"Index":2,"Device":"b\\nc"}'
     assert lines == [
-        ([first, second], [], [2, 4], ()),
-        (['{"Device":"d","Index":3}'], ["bad"], [8, 6], [7, 9]),
+        ([first, second], [], [2, 4]),
+        (['{"Device":"d","Index":3}'], ["bad"], [8, 6]),
     ]
+    path.write_bytes(b"Device\na\nDevice\n")  # one value, which may be the name of its column
+    (batch,) = decode_file(path, activity_source(format="csv"), COLUMNS)
+    assert batch.values == ['{"Device":"a"}', '{"Device":"Device"}']
 
 
 def test_csv_without_header(tmp_path: Path) -> None:

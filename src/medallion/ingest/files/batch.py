@@ -59,10 +59,9 @@ class BatchContext(SourceContext):
         """Return the path of a file."""
         return self.config.layout.root / entry.path
 
-    def read_rows(self, paths: list[str], with_headers: bool = False) -> DataFrame:
+    def read_rows(self, paths: list[str]) -> DataFrame:
         """Return the rows of some files, read with the current schema; see `reader.read_rows`."""
-        columns = self.schema.fields
-        return reader.read_rows(self.spark, self.config, self.source, paths, columns, with_headers)
+        return reader.read_rows(self.spark, self.config, self.source, paths, self.schema.fields)
 
     def parse_error(self, entries: Iterable[Entry]) -> Exception | None:
         """Read and parse files without writing; return the error, if that fails."""
@@ -177,7 +176,7 @@ class FileBatch:
             self._is_checked = True
         while self._entries:
             try:
-                work(self.context.read_rows(self.paths, with_headers=True))
+                work(self.context.read_rows(self.paths))
                 return
             except _ERRORS as error:
                 if not (signals.is_shutdown_requested() or jvm.is_alive(self.context.spark)):

@@ -51,14 +51,12 @@ class Rows(NamedTuple):
         corrupt: The raw text of the others.
         lines: The number of the first line of each row in `values`, then of each in `corrupt`. The
             elements of a document have the number of the element.
-        headers: The numbers of the lines that repeat the header of a CSV file.
         member: The file's member in a zip archive; empty for other files.
     """
 
     values: list[str]
     corrupt: list[str]
     lines: list[int]
-    headers: Sequence[int] = ()
     member: str = ""
 
 
@@ -194,7 +192,7 @@ def _decode_csv(lines: Lines, source: SourceConfig, columns: Mapping[str, str]) 
         )
     writers = _field_writers(names, columns)
     for batch in _in_batches(records):
-        rows, numbers, headers = list[list[str]](), list[int](), list[int]()
+        rows, numbers = list[list[str]](), list[int]()
         corrupt, corrupt_numbers = list[str](), list[int]()
         text = "".join([record.text for record in batch])
         is_valid = text.isascii() or not INVALID.search(text)
@@ -206,10 +204,8 @@ def _decode_csv(lines: Lines, source: SourceConfig, columns: Mapping[str, str]) 
                 if header is None or row[0] not in header or not _is_header(row, header):
                     rows.append(row)
                     numbers.append(number)
-                    continue
                 # Concatenated files have a header each, whose columns may have another order.
-                headers.append(number)
-                if row != header:
+                elif row != header:
                     yield Rows(_json_rows(rows, writers, options.null_value), [], numbers)
                     rows, numbers, header = [], [], row
                     writers = _field_writers(header_names(row), columns)
@@ -224,11 +220,11 @@ def _decode_csv(lines: Lines, source: SourceConfig, columns: Mapping[str, str]) 
                 corrupt.append(raw.rstrip("\r\n"))
                 corrupt_numbers.append(number)
         values = _json_rows(rows, writers, options.null_value)
-        yield Rows(values, corrupt, numbers + corrupt_numbers, headers)
+        yield Rows(values, corrupt, numbers + corrupt_numbers)
 
 
 def _is_header(row: Sequence[str], header: Sequence[str]) -> bool:
-    return sorted(row) == sorted(header)
+    return len(row) > 1 and sorted(row) == sorted(header)  # one value may be the name of its column
 
 
 def _field_writers(names: Sequence[str], columns: Mapping[str, str]) -> list[FieldWriter]:

@@ -19,7 +19,7 @@ from medallion.ingest.files import typed_files
 from medallion.ingest.files.decode import decode_file, has_documents, is_decoded
 from medallion.ingest.files.lines import BOM
 from medallion.ingest.parsing.json_text import split_objects
-from medallion.ingest.parsing.parse import NOT_JSON, is_header
+from medallion.ingest.parsing.parse import NOT_JSON
 from medallion.ingest.parsing.typed import typed_column_name
 from medallion.spark.delta_reads import escape_path
 from medallion.spark.plans import type_ddl
@@ -47,7 +47,6 @@ def read_rows(
     source: SourceConfig,
     paths: Sequence[str],
     columns: Mapping[str, str],
-    with_headers: bool = False,
 ) -> DataFrame:
     """Return the rows of some files.
 
@@ -58,8 +57,6 @@ def read_rows(
         paths: At least one file, as the ledger spells it.
         columns: The known columns with their types; a CSV field that looks like a number is
             written as one if its column has such a type.
-        with_headers: Whether to return a row for each line that repeats a CSV header, with null in
-            `value` and `_no_json` (`is_header`).
 
     Returns:
         `value` (JSON), `_source_file`, `_source_modified_at` and `_source_position`. Files that
@@ -71,7 +68,6 @@ def read_rows(
     decoded = [path for path in paths if is_text and is_decoded(path, source)]
     if decoded:
         rows = _decoded_rows(spark, decoded, _FileDecoder(root, source, columns))
-        rows = rows if with_headers else rows.where(~is_header(rows))
         parts.append(_split_json(rows, source))
     if plain := [path for path in paths if path not in set(decoded)]:
         # Spark reads a [ in a path as a glob. Its option to disable globs makes it read the files
@@ -130,17 +126,16 @@ class _FileDecoder:
 
     def _local_rows(self, path: str, file: Path, modified_at: int) -> Iterator[pa.RecordBatch]:
         for rows in decode_file(file, self._source, self._columns):
-            lines, headers = [*rows.lines, *rows.headers], [None] * len(rows.headers)
-            values = [*rows.values, *[""] * len(rows.corrupt), *headers]
-            corrupt = [*[None] * len(rows.values), *rows.corrupt, *headers]
+            values = [*rows.values, *[""] * len(rows.corrupt)]
+            corrupt = [*[None] * len(rows.values), *rows.corrupt]
             name = f"{path}#{rows.member}" if rows.member else path
             time = pa.timestamp("us", "UTC")
             columns = {
                 "value": pa.array(values, pa.string()),
                 NOT_JSON: pa.array(corrupt, pa.string()),
-                SOURCE_FILE: pa.repeat(pa.scalar(name), len(lines)),
-                SOURCE_MODIFIED_AT: pa.repeat(pa.scalar(modified_at, time), len(lines)),
-                SOURCE_POSITION: pa.array(lines, pa.int64()),
+                SOURCE_FILE: pa.repeat(pa.scalar(name), len(values)),
+                SOURCE_MODIFIED_AT: pa.repeat(pa.scalar(modified_at, time), len(values)),
+                SOURCE_POSITION: pa.array(rows.lines, pa.int64()),
             }
             yield pa.RecordBatch.from_pydict(columns)
 

@@ -7,7 +7,7 @@ one before.
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.ingest.parsing.converted import as_strings, converted_column, converted_columns
@@ -20,13 +20,6 @@ from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED
 
 # A column with text that is corrupt in the source's format, even if it looks like JSON.
 NOT_JSON = "_no_json"
-
-
-def is_header(rows: DataFrame) -> Column:
-    """Return the condition that a row repeats the header of its file, and is none."""
-    if NOT_JSON not in rows.columns:
-        return F.lit(False)
-    return F.col("value").isNull() & F.col(NOT_JSON).isNull()
 
 
 def parse_lines(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from medallion.config.expressions import did_you_mean
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
-from medallion.ingest.parsing.parse import NOT_JSON, is_header, parse_lines
+from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
@@ -20,8 +20,7 @@ from medallion.spark import checkpoints
 from medallion.spark.delta_writes import ROWS_READ, write_once
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.table_specs import RESCUED, SOURCE_FILE, SOURCE_POSITION
-from medallion.storage.text import counted
+from medallion.storage.table_specs import RESCUED
 
 _GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
@@ -105,7 +104,7 @@ class BronzeWriter:
         """Infer the schema from a batch if it is unknown, and report notes about it."""
 
         def infer(rows: DataFrame) -> None:
-            for note in self.schema.infer(rows.where(~is_header(rows)), batch.summary):
+            for note in self.schema.infer(rows, batch.summary):
                 self._say(f"  {self._name}: {note}")
 
         is_unknown = not self.schema.is_known
@@ -150,7 +149,7 @@ class BronzeWriter:
             except SPARK_ERRORS as error:
                 if raised_code(error) != _GROWS:
                     raise
-            self._add_new_fields(self._parsed(rows.where(~is_header(rows)), first_lines), number)
+            self._add_new_fields(self._parsed(rows, first_lines), number)
             previous, condition = condition, self.schema.growth_condition()
             if condition == previous:  # fields that cannot become columns stay rescued
                 break
@@ -178,25 +177,13 @@ class BronzeWriter:
         if self.schema.names and self.schema.table_change() is TableChange.WIDER:
             # With their comments, which the rows do not have.
             self._flow.add_columns(self._table, self.schema.table_type())
-        read, is_row = Observation(f"landed-{number}"), ~is_header(rows)
-        figures = {ROWS_READ: F.count_if(is_row)}
-        if NOT_JSON in rows.columns:
-            line = F.struct(SOURCE_FILE, SOURCE_POSITION)
-            figures |= {"headers": F.count_if(~is_row), "first": F.min(F.when(~is_row, line))}
-        landed = rows.observe(read, *(figure.alias(name) for name, figure in figures.items()))
-        parsed = self._parsed(landed.where(is_row), first_lines)
+        read = Observation(f"landed-{number}")
+        parsed = self._parsed(rows.observe(read, F.count(F.lit(1)).alias(ROWS_READ)), first_lines)
         if growth_condition != "false":
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
         once = {**checkpoints.once_only(self._query(), number), "mergeSchema": "true"}
-        if not write_once(parsed, self._table, once, counts=lambda: read.get):
-            return  # an earlier attempt failed after its commit
-        if count := read.get.get("headers"):
-            file, line = read.get["first"]
-            self._say(
-                f"  {self._name}: {counted(count, 'line')} with the header of a file, such as "
-                f"{file}, line {line:,}: no rows"
-            )
+        write_once(parsed, self._table, once, counts=lambda: read.get)
 
     def _add_new_fields(self, rows: DataFrame, number: int) -> None:
         """Add columns for the new fields of a batch; on error they stay in `_rescued_data`."""
@@ -242,5 +229,4 @@ def _first_lines(rows: DataFrame) -> list[str]:
     """Return a few values of `value`, truncated because they are sent to the driver."""
     if has_typed_columns(rows):
         return []
-    rows = rows.where(~is_header(rows))
     return [row.text for row in rows.select(F.left("value", F.lit(1 << 14)).alias("text")).take(20)]
