@@ -78,7 +78,8 @@ def test_complete_deletions_after_a_kill(tmp_path: Path, monkeypatch: pytest.Mon
     replaced = files.deletion_path(tmp_path / "b", files.FileInfo(9, 9))
     replaced.write_text("not ingested")
     (tmp_path / "b").write_text("newer")
-    StoragePath(tmp_path).complete_deletions()
+    assert not StoragePath(tmp_path / "b").delete(files.FileInfo(9, 9))
+    assert file.delete(info)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "b": "newer",
         "2~b": "not ingested",

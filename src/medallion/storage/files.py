@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import shutil
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +21,6 @@ from medallion.errors import UsageError
 from medallion.storage.text import error_reason
 
 _LONGEST_NAME = 255  # bytes
-_DELETION = re.compile(r"\._deleted\.(\d+)\.(-?\d+)\.(.+)", re.DOTALL)  # of `deletion_path`
 
 
 class FileInfo(NamedTuple):
@@ -255,19 +253,24 @@ def deletion_path(path: Path, expected: FileInfo) -> Path:
     return path.with_name(mark + end_of_name(path.name, len(mark)))
 
 
-def complete_deletions(directory: Path) -> None:
-    """Delete the files whose deletion was interrupted; put back those that had replaced one.
+def delete_unchanged(path: Path, expected: FileInfo) -> bool:
+    """Delete a file, if it is there; return False if another one had replaced it, which stays.
 
-    Raises:
-        OSError: the directory or a file cannot be changed.
+    A killed process leaves the renamed file, which the next call deletes. If that one had replaced
+    the expected file, it is put back.
     """
-    for entry in list_directory(os.fspath(directory)):
-        if renamed := _DELETION.fullmatch(entry.name):
-            path, expected = Path(entry), FileInfo(int(renamed[1]), int(renamed[2]))
-            if file_info(path) == expected:
-                path.unlink()
-            else:
-                path.rename(free_path(path.with_name(renamed[3])))
+    renamed = deletion_path(path, expected)
+    if file_info(renamed) == expected:
+        renamed.unlink()
+    elif path_exists(renamed):
+        renamed.rename(free_path(path))
+    if file_info(path) not in (None, expected):
+        return False
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if not move_file(path, renamed, expected):
+            return False
+        renamed.unlink()
+    return True
 
 
 def _move_to_another_disk(path: Path, target: Path, expected: FileInfo) -> bool:

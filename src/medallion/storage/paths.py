@@ -271,22 +271,11 @@ class StoragePath(os.PathLike[str]):
         Returns:
             False if another file had replaced it, which stays.
         """
-        path = self.local
+        if if_unchanged is not None:
+            return files.delete_unchanged(self.local, if_unchanged)
         with suppress(FileNotFoundError, NotADirectoryError):
-            if if_unchanged is not None:
-                if self.info() not in (None, if_unchanged):
-                    return False
-                path = files.deletion_path(path, if_unchanged)
-                if files.path_exists(path):
-                    self.parent.complete_deletions()
-                if not files.move_file(self.local, path, if_unchanged):
-                    return False
-            path.unlink()
+            self.local.unlink()
         return True
-
-    def complete_deletions(self) -> None:
-        """Complete the deletions that a killed process began in this directory."""
-        files.complete_deletions(self.local)
 
     def delete_prefix(self) -> None:
         """Delete everything at and below this path; of a link, only the link."""
@@ -483,9 +472,6 @@ class ObjectPath(StoragePath):
             is_same = info.is_same(if_unchanged)
             return is_same and objects.delete_unchanged(self.address, info.tag)
         return True
-
-    def complete_deletions(self) -> None:
-        """Do nothing: a deletion is one request."""
 
     def delete_prefix(self) -> None:
         objects.delete_below(self.address)

@@ -15,7 +15,6 @@ from medallion.config.values import Duration
 from medallion.ingest.files import archive
 from medallion.state.ledger import Ledger, State
 from medallion.storage import files
-from medallion.storage.files import FileInfo
 from tests.support.home import Home
 
 
@@ -66,9 +65,9 @@ def test_archive_syncs_before_it_deletes(home: Home, monkeypatch: pytest.MonkeyP
 def test_archive_deletes(home: Home) -> None:
     home.change(clean_source="delete")
     file = land_ingested(home, "a.json")
-    left = files.deletion_path(file.with_name("b.json"), FileInfo(1, 0))  # by a killed process
-    left.write_text("b")
-    os.utime(left, (0, 0))
+    other = land_ingested(home, "b.json")
+    left = files.deletion_path(other, home.ledger()["b.json", 1].info)  # by a killed process
+    other.rename(left)
     archive_due(home)
     assert not file.exists()
     assert not left.exists()

@@ -45,9 +45,6 @@ def archive_due_files(
     due = list(filter(is_due, ledger.newest_entries()))
     if due and source.clean_source == "delete":
         files.sync_all()  # a power failure must not lose the only copy of the rows
-        for directory in {(config.layout.root / entry.path).parent for entry in due}:
-            with suppress(OSError):  # the next run tries again
-                directory.complete_deletions()
     for entry in due:
         try:
             row = _move_or_delete(config.layout, source, entry)
