@@ -174,23 +174,3 @@ def test_key_candidates() -> None:
     rows = [{"Bestellnr": n, "KUNDENNUMMER": f"K{n}", "paid": n} for n in range(4)]
     keys = columns.key_candidates([*infer(rows).values()], 4)
     assert [column.name for column in keys] == ["bestellnr", "kundennummer"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "key"),
-    [
-        ([{"konto": n, "x": n} for n in range(10)], "konto"),
-        ([{"konto": n} for n in range(9)], None),  # unique by chance
-        ([{"konto": n // 2} for n in range(10)], None),
-        ([{"konto": None if n == 5 else n} for n in range(10)], None),
-        ([{"shop": 1, "steps": n} for n in range(10)], None),  # a measure
-        ([{"shop": 1, "name": f"Ann B {n}", "ref": f"K-{n:04}"} for n in range(10)], "ref"),
-        ([{"betrag": f"{n},50", "path": f"/p/{n}"} for n in range(10)], None),
-        ([{"seen": f"2026-05-01T10:00:{n:02}Z", "ref": f"a{n}"} for n in range(10)], "ref"),
-    ],
-)
-def test_guessed_key(rows: list[dict[str, Any]], key: str | None) -> None:
-    found = [*infer(rows, has_types=False).values()]
-    times = [column for column, _ in columns.time_candidates(found, len(rows))]
-    guess = columns.guess_key(found, times, len(rows))
-    assert [column.name for column in guess] == ([key] if key else [])

@@ -73,16 +73,6 @@ def test_rows_without_a_key(conf: Path) -> None:
     assert load().sources["csv"].hints == {"The amount": "double"}
 
 
-def test_guessed_key_is_named_as_one(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = conf.parents[1] / "b.csv"
-    times = "".join(f"K{n},2026-05-01T10:00:{n}Z\n" for n in range(10, 20))
-    file.write_text(f"konto,at\n{times}")
-    assert main.main(["add", "new", str(file)]) == 0
-    assert load().sources["new"].keys == ("konto", "at")
-    line = "keys: [konto, at] # konto: a guess: not named like a key, but unique in 10 rows"
-    assert line in capsys.readouterr().out
-
-
 def test_rows_without_a_key_and_a_time(conf: Path) -> None:
     """Rows of a batch share the ingestion time, so it is not a key."""
     (conf.parents[1] / "a.log").write_text("GET /health\nGET /health\n")
@@ -102,7 +92,7 @@ def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixtur
     assert main.main([*command, "--land", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["landed"] == [str(folder / "lake/landing/new/a.json")]
-    assert document["event_times"] == [{"column": "at", "format": "ISO 8601"}]
+    assert "event_time: at # ISO 8601" in document["entries"]["sources"]
     assert (folder / "lake/landing/new/a.json").read_bytes() == (folder / "a.json").read_bytes()
     assert load().sources["new"].keys == ("id", "at")
     assert main.main(command) == 2

@@ -22,7 +22,6 @@ _QUERY = (
 )  # fmt: skip
 _BACKLOG = (
     "waiting for", "files", "messages", "bytes", "oldest_age (s)", "bytes_per_second",
-    "caught_up_in (s)",
 )  # fmt: skip
 
 

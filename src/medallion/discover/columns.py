@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -16,7 +16,6 @@ from medallion.storage.table_specs import column_name
 
 Row = dict[str, Any]
 
-_LEAST_ROWS = 10  # in which a value is not unique by chance
 _MAX_LEAVES, _MAX_LEVELS = 40, 4  # of structs whose fields become columns
 _NUMBER = re.compile(r"[-+]?(\d+|\d*[.,]\d+)([eE][-+]?\d+)?")
 _TIME_NAME = re.compile(
@@ -29,7 +28,6 @@ KEY_NAME = re.compile(
 )
 _CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth|born")
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}([.,]\d{3})+")  # 1.500 may be 1500
-_CODE = r"\w{1,40}([-.:]\w{1,40}){0,9}"  # such as K-0001
 # Notations of numbers and booleans that bronze keeps as strings, with SQL that converts them.
 _NOTATIONS = {
     r"[-+]?[\d.]+,\d+": "try_cast(replace(replace({}, '.', ''), ',', '.') as double)",
@@ -322,19 +320,6 @@ def key_candidates(columns: Sequence[Column], rows: int) -> list[Column]:
     possible = (column for column in columns if column.type in ("string", "long"))
     named = (column for column in possible if KEY_NAME.search(column.words))
     return sorted(filter(partial(_is_unique, rows), named), key=lambda column: len(column.path))
-
-
-def guess_key(columns: Sequence[Column], times: Collection[Column], rows: int) -> list[Column]:
-    """Return a column that may identify a row although it is not named like a key, if any.
-
-    It is the first one, or has strings such as K-0001: a number elsewhere may be a measure.
-    """
-    possible = (c for c in columns if c.type in ("string", "long") and c not in times)
-    for column in filter(partial(_is_unique, rows), possible if rows >= _LEAST_ROWS else ()):
-        pattern = _CODE if column is columns[0] else rf"(?=.*[A-Za-z])(?=.*\d){_CODE}"
-        if all(re.fullmatch(pattern, str(value)) for value in column.values):
-            return [] if conversion_sql(column) else [column]
-    return []
 
 
 def _is_unique(rows: int, column: Column) -> bool:

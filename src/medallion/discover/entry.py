@@ -17,7 +17,7 @@ from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.config.values import TABLE_NAME
 from medallion.discover import changes
 from medallion.discover import columns as _columns
-from medallion.discover.columns import KEY_NAME, Column, TimeFormat
+from medallion.discover.columns import Column, TimeFormat
 from medallion.discover.detect import describe_file, has_other_fields
 from medallion.discover.files import InputFile
 from medallion.discover.json_rows import MAX_ROWS, Description, same_json_format
@@ -132,8 +132,6 @@ def _with_columns(source: NewSource) -> NewSource:
     keys, with_times = _columns.key_candidates(columns, len(records.rows)), [c for c, _ in times]
     if not records.order and not keys:
         records = changes.with_repeated_key(records, columns, with_times)
-    if not records.order and not keys:
-        keys = _columns.guess_key(columns, with_times, len(records.rows))
     reasons = [*description.reasons, *filter(None, [records.reason])]
     choices = list(description.choices)
     if not records.order and all(_FULL_LOAD.match(file.path.name) for file in source.files):
@@ -226,10 +224,7 @@ def _event_lines(source: NewSource) -> tuple[list[str], list[str]]:
         time_reason = "no event time found: the time of ingestion"
     if source.keys:
         first, *more = (column.name for column in source.keys[:4])
-        guess = (
-            "" if KEY_NAME.search(source.keys[0].words) else "a guess: not named like a key, but "
-        )
-        key_reason = f"{first}: {guess}unique in {counted(rows, 'row')}{'; or '.join(['', *more])}"
+        key_reason = f"{first}: unique in {counted(rows, 'row')}{'; or '.join(['', *more])}"
     lines = [f"event_time: {source.event_time} # {time_reason}"]
     lines += [f"keys: [{', '.join(source.key_names)}] # {key_reason}", "watermark: 1 hour"]
     return added, lines
@@ -358,21 +353,13 @@ def prepare_write(
 
 
 def to_json(source: NewSource, entries: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the findings, decisions and entries for `--json`."""
+    """Return the decisions and entries for `--json`; the entries name the columns and reasons."""
     description = source.description
     return {
         "source": source.name,
         "files": [str(file.path) for file in source.files],
         "format": description.format,
         "settings": description.settings,
-        "sampled_rows": len(description.rows),
-        "reasons": description.reasons,
-        "columns": [
-            {"name": c.name, "field": list(c.path), "type": c.type, "examples": examples(c)}
-            for c in source.columns
-        ],
-        "event_times": [{"column": c.name, "format": time.reason} for c, time in source.times],
-        "keys": [source.key_names] if source.has_changes else [[c.name] for c in source.keys],
         "choices": description.choices,
         "entries": {key: "\n".join(lines) for key, lines in entries.items()},
     }

@@ -6,7 +6,6 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.ingest.source import Backlog
 from medallion.spark import checkpoints
 from medallion.state import ledger, pending_work
 from medallion.state.runs import FAILED, LastRun, RunRecords, RunState
@@ -24,7 +23,6 @@ class BacklogStatus:
     bytes: int
     oldest_age: float | None
     bytes_per_second: float | None
-    caught_up_in: float | None
 
 
 @dataclass(frozen=True)
@@ -114,15 +112,8 @@ def _backlog(config: Config, source: SourceConfig, last_busy: LastRun | None) ->
     rate, age, oldest = _bytes_per_second(config, source, last_busy), None, waiting.oldest
     if oldest is not None:  # it may be in the future, by another machine's clock
         age = max(round((clock.now_micros() - oldest) / 1e6, 1), 0.0)
-    speed = round(rate, 1) if rate else None, _seconds_to_catch_up(waiting, rate)
-    return BacklogStatus(waiting.files, waiting.messages, waiting.bytes, age, *speed)
-
-
-def _seconds_to_catch_up(waiting: Backlog, rate: float | None) -> float | None:
-    """Return the time to ingest waiting files; None for messages, whose size is unknown."""
-    if not (waiting.files or waiting.messages):
-        return 0.0
-    return round(waiting.bytes / rate, 1) if rate and not waiting.messages else None
+    speed = round(rate, 1) if rate else None
+    return BacklogStatus(waiting.files, waiting.messages, waiting.bytes, age, speed)
 
 
 def _bytes_per_second(config: Config, source: SourceConfig, run: LastRun | None) -> float | None:
