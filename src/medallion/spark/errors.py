@@ -50,11 +50,8 @@ class FailureCode(StrEnum):
     MESSAGES_LOST = "messages_lost"
     STATE_CORRUPT = "state_corrupt"
     TABLE_FILE_MISSING = "table_file_missing"
-    KAFKA_JARS_MISSING = "kafka_jars_missing"
-    SUBQUERY_INVALID = "subquery_invalid"
     FILE_CHECKSUM_WRONG = "file_checksum_wrong"
     COLUMN_TYPE_UNREADABLE = "column_type_unreadable"
-    PATH_NOT_FOUND = "path_not_found"
     OTHER = "other"
 
 
@@ -85,8 +82,6 @@ _CONDITIONS = {
     "FAILED_READ_FILE.FILE_NOT_EXIST": FailureCode.TABLE_FILE_MISSING,
     "DELTA_SCHEMA_CHANGED": FailureCode.SCHEMA_CHANGED,
     "DELTA_METADATA_CHANGED": FailureCode.TABLE_SETTINGS_CHANGED,
-    "INVALID_SUBQUERY": FailureCode.SUBQUERY_INVALID,
-    "PATH_NOT_FOUND": FailureCode.PATH_NOT_FOUND,
     "PARQUET_TYPE_": FailureCode.COLUMN_TYPE_UNREADABLE,
     "UNSUPPORTED_TIME_TYPE": FailureCode.COLUMN_TYPE_UNREADABLE,
 }
@@ -98,7 +93,6 @@ _CLASS_NAME = re.compile(r"((?:\b[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))(?::? |
 _LOST_MESSAGES = "Some data may have been lost because they are not available"
 _NO_KAFKA = "data source: kafka"
 _STATE_FILE = re.compile(r"_checkpoints/.*/state/")
-_TABLE_FILE = re.compile(r"/(bronze|silver|gold)/[^/ ]+/")
 
 RESTART_NOTES = {
     FailureCode.SCHEMA_CHANGED: "continues with new columns",
@@ -130,19 +124,6 @@ _MESSAGES = {
 }
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """The facts about an error: conditions, names of Java's classes, and all text."""
-
-    conditions: Sequence[str]
-    classes: Sequence[str]
-    text: str
-
-    def has_class(self, name: str) -> bool:
-        """Return whether an error of a class is among the causes."""
-        return any(each.rpartition(".")[2] == name for each in self.classes)
-
-
 def classify(
     error: Exception, message: str | None = None, throwable: JavaObject | None = None
 ) -> Failure:
@@ -154,12 +135,12 @@ def classify(
         throwable: the Java error, if the Python exception does not refer to it.
     """
     throwables = list(_throwables(error if throwable is None else throwable))
-    evidence = _evidence(error, throwables)
+    conditions, classes, text = _evidence(error, throwables)
     if message is None:
-        message = _message(error, throwables, evidence)
+        message = _message(error, throwables, conditions)
     if any(isinstance(each, UnreachableError) for each in _causes(error)):
         return Failure(FailureCode.BROKER_UNREACHABLE, message)
-    return Failure(_code(evidence), message)
+    return Failure(_code(conditions, classes, text), message)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -169,32 +150,24 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _code(evidence: _Evidence) -> FailureCode:
+def _code(conditions: Sequence[str], classes: Sequence[str], text: str) -> FailureCode:
     codes = (
         code
         for start, code in _CONDITIONS.items()
-        if any(condition.startswith(start) for condition in evidence.conditions)
+        if any(condition.startswith(start) for condition in conditions)
     )
-    code = next(codes, FailureCode.OTHER)
-    is_state_file = bool(_STATE_FILE.search(evidence.text))
-    is_corrupt = evidence.has_class("ChecksumException")
+    code, names = next(codes, None), {each.rpartition(".")[2] for each in classes}
     # A failing disk raises a plain IOException: there is nothing to rebuild.
-    if code is FailureCode.STATE_CORRUPT and evidence.classes[-1:] == ["java.io.IOException"]:
+    if code is FailureCode.STATE_CORRUPT and classes[-1:] == ["java.io.IOException"]:
         return FailureCode.OTHER
-    # Only files of tables: bronze itself rejects landed files that are gone.
-    if code is FailureCode.TABLE_FILE_MISSING and not _TABLE_FILE.search(evidence.text):
-        return FailureCode.OTHER
-    if code is not FailureCode.OTHER:
+    if code:
         return code
-    if _LOST_MESSAGES in evidence.text:
+    if _LOST_MESSAGES in text:
         return FailureCode.MESSAGES_LOST
-    if is_state_file and (is_corrupt or evidence.has_class("FileNotFoundException")):
+    if _STATE_FILE.search(text) and names & {"ChecksumException", "FileNotFoundException"}:
         return FailureCode.STATE_CORRUPT
-    if is_corrupt:
-        return FailureCode.FILE_CHECKSUM_WRONG
-    if _NO_KAFKA in evidence.text:
-        return FailureCode.KAFKA_JARS_MISSING
-    return FailureCode.OTHER
+    is_corrupt = "ChecksumException" in names
+    return FailureCode.FILE_CHECKSUM_WRONG if is_corrupt else FailureCode.OTHER
 
 
 def explain(failure: Failure, query: str) -> Failure:
@@ -205,7 +178,7 @@ def explain(failure: Failure, query: str) -> Failure:
         query: the name of the query.
     """
     template = _MESSAGES.get(failure.code)
-    # Bronze reads landed files, and rejects missing ones itself.
+    # Bronze reads landed files, and rejects missing ones itself: they are no files of tables.
     is_landed = failure.code is FailureCode.TABLE_FILE_MISSING and query.startswith("bronze.")
     if template is None or is_landed:
         return failure
@@ -222,7 +195,7 @@ def raised_code(error: Exception) -> str | None:
 
 def missing_jars(error: Exception) -> str | None:
     """Return how to install Kafka's jars if Spark failed without them; None for other errors."""
-    if classify(error, "").code is not FailureCode.KAFKA_JARS_MISSING:
+    if _NO_KAFKA not in str(error):
         return None
     return "Spark's Kafka jars are not installed: run medallion setup --kafka, and restart."
 
@@ -245,7 +218,9 @@ def _condition(throwable: Any) -> str | None:
     return throwable.getCondition() if has_condition else None
 
 
-def _evidence(error: Exception, throwables: Sequence[Any]) -> _Evidence:
+def _evidence(
+    error: Exception, throwables: Sequence[Any]
+) -> tuple[Sequence[str], Sequence[str], str]:
     """Return the facts about an error, from its text if there is no Java error."""
     conditions = [name for each in throwables if (name := _condition(each))]
     classes = [str(each.getClass().getName()) for each in throwables]
@@ -255,10 +230,10 @@ def _evidence(error: Exception, throwables: Sequence[Any]) -> _Evidence:
             texts.append(text := str(each))
             conditions += _CONDITION_IN_TEXT.findall(text)
             classes += _CLASS_NAME.findall(text)
-    return _Evidence(conditions, classes, "\n".join(texts))
+    return conditions, classes, "\n".join(texts)
 
 
-def _message(error: Exception, throwables: Sequence[Any], evidence: _Evidence) -> str:
+def _message(error: Exception, throwables: Sequence[Any], conditions: Iterable[str]) -> str:
     """Return an error in one line, with the root cause if the error does not name it."""
     if not throwables:
         return describe_error(error)
@@ -267,7 +242,7 @@ def _message(error: Exception, throwables: Sequence[Any], evidence: _Evidence) -
     if not any(each.getMessage() for each in throwables[1:] or throwables):  # a stack overflow
         return root_text
     text = one_line(str(error))
-    has_cause = not any(each.startswith(_WITHOUT_CAUSE) for each in evidence.conditions)
+    has_cause = not any(each.startswith(_WITHOUT_CAUSE) for each in conditions)
     return text if has_cause or root_text in text else f"{text} ({root_text})"
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.ingest.parsing.parse import parse_lines
-from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields, rescued_rule_names
+from medallion.ingest.parsing.rescued import rescued_fields, rescued_rule_names
 
 USER = "struct<name:string,age:long,at:struct<lat:double,open:boolean>>"
 SCHEMA = {
@@ -206,10 +206,3 @@ def test_rescued_rule_names(spark: SparkSession) -> None:
         "broken", F.expr(rescued_rule_names(columns(), RULES))
     )
     assert [row.broken for row in rows.orderBy("at").collect()] == list(BROKEN_RULES.values())
-
-
-def test_paths_overlap() -> None:
-    assert paths_overlap(("user",), ("USER", "plan"))
-    assert paths_overlap(("user", "plan"), ("user",))
-    assert not paths_overlap(("user", "plan"), ("user", "name"))
-    assert not paths_overlap(("user",), ("users",))

@@ -88,13 +88,8 @@ def rescued_rule_names(
     return f"case when {RESCUED} is not null then {broken} else cast(array() as array<string>) end"
 
 
-def paths_overlap(path: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether one path of names is the start of the other, ignoring case."""
-    return all(one.lower() == two.lower() for one, two in zip(path, other, strict=False))
-
-
 def _overlap_sql(path: str, other: Sequence[str]) -> str:
-    """Return `paths_overlap` as SQL; `path` is SQL of lower-case names."""
+    """Return SQL of whether one path, SQL of lower-case names, is the start of the other."""
     names = string_array(name.lower() for name in other)
     return f"slice({path}, 1, {len(other)}) = slice({names}, 1, size({path}))"
 

@@ -18,8 +18,7 @@ from medallion.layers.bronze.named_fields import NamedFields
 from medallion.layers.bronze.rewrite import rewrite_rows
 from medallion.layers.bronze.writer import BronzeWriter
 from medallion.layers.flow import Flow
-from medallion.layers.rescued import RescuedValues
-from medallion.quality.rules import load_rules
+from medallion.layers.rescued import rescued_report, rescued_summary
 from medallion.spark import checkpoints
 from medallion.spark.delta_writes import ROWS_READ
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
@@ -152,11 +151,10 @@ class Bronze(Flow):
         if uncounted := [batch for batch in batches if batch not in rows]:
             lines += sum(map(self._open_source(self.schema()).count_rows, uncounted))
         names = self._writer.schema.names if self._writer else {}
-        conditions = [rule.broken for rule in load_rules(self.config.conf_dir, self.name)]
-        rescued = RescuedValues(self, batches, conditions, names)
-        if report := rescued.report():
+        rescued = rescued_summary(self, batches, names)
+        if report := rescued_report(self.source, rescued):
             self.say(f"  {report}")
-        return {"rows_in": lines, **rescued.summary.record()}
+        return {"rows_in": lines, **rescued.record()}
 
     def _commits(self, batches: range) -> list[Transaction]:
         """Return the commits of batches that wrote rows."""

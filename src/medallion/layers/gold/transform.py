@@ -13,7 +13,7 @@ from pyspark.sql.types import NullType
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.values import TABLE_NAME
 from medallion.errors import ConfigError
-from medallion.spark.errors import FailureCode, classify
+from medallion.spark.errors import classify
 from medallion.spark.plans import CONFIG_TYPES, analyzed_plan, catalyst_class, node_type, plan_nodes
 from medallion.storage.table_specs import WINDOW
 
@@ -215,10 +215,7 @@ def statement_rows(
         spark._jsparkSession.sessionState().sqlParser().parseQuery(statement.sql)
         result = spark.sql(statement.sql)
     except PySparkException as error:
-        failure = classify(error)
-        is_subquery = failure.code is FailureCode.SUBQUERY_INVALID
-        reason = f"{_SUBQUERY}." if is_subquery else failure.message
-        raise ConfigError(f"{statement.file}: {reason}") from None
+        raise ConfigError(f"{statement.file}: {classify(error)}") from None
     finally:
         for view in views:
             spark.catalog.dropTempView(view)
