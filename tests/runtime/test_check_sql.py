@@ -48,7 +48,7 @@ def test_check_sql(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monk
     day, total, measure = result.errors
     assert f"silver.sales.day in {file} line 6, column 7: " in day
     assert "WRONG_NUM_ARGS" in day
-    assert ": there is a syntax error at " in total
+    assert ": [PARSE_SYNTAX_ERROR] Syntax error at " in total
     assert f"silver.sales.total in {file} line 7, column " in total
     assert f"in {file} line 15, column " in measure
     (note,) = (each for each in result.problems if each.code is ProblemCode.NOTE)

@@ -161,7 +161,6 @@ class DefinitionPart:
         file: the file that has its SQL; `key`: the dotted key in it if it is YAML.
         rows: returns the rows of this part alone; raises AnalysisException if its SQL is invalid.
         columns: the columns that its SQL can use.
-        unknown_column: the message for any other column; `{}` is its name.
     """
 
     title: str
@@ -169,31 +168,27 @@ class DefinitionPart:
     rows: Callable[[], DataFrame]
     key: str = ""
     columns: Collection[str] = ()
-    unknown_column: str = "there is no column {}"
 
     def describe(self, error: AnalysisException) -> str:
         """Return the message for Spark's error about its SQL, with the file and the position."""
         parameters = error.getMessageParameters() or {}
         condition, problem = error.getCondition() or "", f"{one_line(str(error))}."
-        name = next((parameters[key] for key in _NAMES if key in parameters), "").replace("`", "")
+        name = next((parameters[key] for key in _NAMES if key in parameters), "")
+        name = name.replace("`", "").strip("'")
         if condition.startswith("UNRESOLVED_COLUMN") and name:
             columns = [column for column in self.columns if not column.startswith("_")]
-            problem = f"{self.unknown_column.format(name)}{did_you_mean(name, columns)}."
+            problem = f"there is no column {name}{did_you_mean(name, columns)}."
             problem += f" The columns are {', '.join(columns)}." if columns else ""
         elif condition == "FIELD_NOT_FOUND":
             problem = f"there is no field {name}. The fields are {parameters['fields']}; "
             problem += "give one that comes later a type in the source's hints."
-        elif condition == "UNRESOLVED_ROUTINE":
-            problem = f"there is no function {name}."
-        elif condition == "PARSE_SYNTAX_ERROR":
-            name = parameters["error"].strip("'")
-            problem = f"there is a syntax error at {parameters['error']}."
         line_column = position(self.file, self.key, name) if self.key else None
         where = " line {}, column {}".format(*line_column) if line_column else ""
         return f"{self.title} in {self.file}{where}: {problem}"
 
 
-_NAMES = ("objectName", "fieldName", "routineName")  # parameters of Spark's error conditions
+# Parameters of Spark's error conditions.
+_NAMES = ("objectName", "fieldName", "routineName", "error")
 
 
 def invalid_sql_error(

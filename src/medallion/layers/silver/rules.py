@@ -314,13 +314,10 @@ def sql_parts(
         join: joins the lookup table, if the source has one.
     """
     name, file, time = source.name, config.pipeline_file, source.event_time
-    unknown = "there is no column {}"
-    if source.schema is None:
-        unknown = f"no {'message' if source.stream else 'file'} has had a field {{}} yet"
     for column, sql in source.silver.items():
         key = f"sources.{name}.silver.{column}"
         title, rows = f"silver.{name}.{column}", partial(_select, bronze, column, sql, time)
-        yield DefinitionPart(title, file, rows, key, bronze.columns, unknown)
+        yield DefinitionPart(title, file, rows, key, bronze.columns)
     columns = _change_columns(source)
     for column in filter(columns.__contains__, _CHANGE_KEYS):  # other SQL is not the user's
         key = f"sources.{name}.{_CHANGE_KEYS[column]}"
