@@ -45,9 +45,11 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 broker: setup-kafka
 	@$(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
 
-# ... and a real S3 server, which is built with Go; without Go those tests are skipped.
+# ... and real servers of S3, built with Go, and of Azure's storage, by npm; without these tools
+# those tests are skipped.
 s3-server: setup-s3
 	@tools/s3_server.sh
+	@tools/azure_server.sh
 
 # Without `classes`: the suite starts Java too rarely.
 test: broker s3-server ## run the test suite, in two processes (a quarter of an hour on two cores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -199,3 +200,21 @@ def test_fixed_settings_cannot_be_changed(tmp_path: Path) -> None:
     key = "spark.sql.session.timeZone"
     with pytest.raises(ConfigError, match=rf"line 2: {key} must be UTC"):
         session_settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "more", "message"),
+    [
+        ("abfss://c-1@acc.dfs.core.windows.net/in", "", "needs a connector to abfss://"),
+        ("gs://bucket/in", "spark.jars.packages a:b:1\n", None),
+        ("s3://bucket/in", "", None),
+    ],
+)
+def test_bucket_without_a_connector_is_refused(
+    tmp_path: Path, folder: str, more: str, message: str | None
+) -> None:
+    base = config(tmp_path, f"spark.ok 1\n{more}")
+    event = replace(base.sources["event"], folders=(folder,))
+    base = replace(base, sources={"event": event})
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
+        assert session_settings(base)["spark.ok"] == "1"

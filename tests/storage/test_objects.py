@@ -128,7 +128,7 @@ def test_store_that_ignores_conditions_deletes_nothing(
 def test_move_to_free_archives_once(root: StoragePath, bucket: Bucket) -> None:
     archive = root / "archive/a"
     first, other = put(root / "a", "1"), put(root / "b", "22")
-    assert first.move_to_free(archive, info_of(first)._replace(tag='"0"')) is None
+    assert first.move_to_free(archive, info_of(first)._replace(tag="0")) is None
     expected = info_of(first)
     assert first.move_to_free(archive, expected) == archive
     assert first.move_to_free(archive, expected) == archive, "the ledger was not written"
@@ -136,7 +136,7 @@ def test_move_to_free_archives_once(root: StoragePath, bucket: Bucket) -> None:
     objects.copy(str(other), str(root / "archive/2~a"))
     assert other.move_to_free(archive, info_of(other)) == root / "archive/2~a"
     assert bucket.keys() == ["lake/archive/2~a", "lake/archive/a"]
-    assert (root / "c").move_to_free(root / "archive/c", FileInfo(1, 1, '"0"')) is None
+    assert (root / "c").move_to_free(root / "archive/c", FileInfo(1, 1, "0")) is None
 
 
 def test_move_to_free_leaves_a_new_object(root: StoragePath, proxy: FaultProxy) -> None:

@@ -17,14 +17,14 @@ from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import open_pipeline
 from medallion.spark.errors import raise_combined
-from medallion.spark.settings import Workload, uses_s3
+from medallion.spark.settings import Workload, uses_store
 from medallion.state import journal, ledger
 from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Reason, State
 from medallion.storage import locks
 from medallion.storage.layout import LAYERS
-from medallion.storage.objects import is_address
-from medallion.storage.paths import StoragePath
+from medallion.storage.objects import scheme_of
+from medallion.storage.paths import ObjectPath, StoragePath
 from medallion.storage.text import Reporter, counted
 
 _POLL_SECONDS = 0.5
@@ -78,10 +78,12 @@ def run_backfill(
     source, run = config.source(name), partial(_run_layers, config, name, report, debug)
     if source.stream:
         return resume_topic(config, source, str(path), report, run)
-    if is_address(str(path)) and not uses_s3(config):  # the next run may start with its files
+    path = StoragePath(path)
+    if isinstance(path, ObjectPath) and not uses_store(config, scheme := scheme_of(path.address)):
+        # The next run may start with its files.
         advice = f"add it to the folders of {name}, or copy its files to a disk"
-        raise UsageError(f"{path}: neither the root nor any folder is on S3: {advice}.")
-    path = _normalized_path(config, source, StoragePath(path))
+        raise UsageError(f"{path}: no root or folder is on {scheme}://: {advice}.")
+    path = _normalized_path(config, source, path)
     if unmatched := listing.count_unmatched_files(path, source.pattern):
         names = f"{counted(unmatched, 'file')} left out, whose names do not match {source.pattern}"
         report(f"{path}: {names}")

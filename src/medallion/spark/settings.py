@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -68,7 +68,10 @@ class Workload(Enum):
 DEFAULTS = Path(__file__).with_name("defaults")
 """Files with the defaults of Spark and its logging, and the lists of jars."""
 SETTINGS, LOGGING = "spark-defaults.conf", "log4j2.properties"
-_CREDENTIALS = re.compile(r"\.fs\.s3a\..*(access\.key|secret\.key|session\.token)$")
+_CREDENTIALS = re.compile(
+    r"\.fs\.(s3a\..*(access\.key|secret\.key|session\.token)$|azure\.account\.(key|oauth2\.client\.s)"
+    r"|gs\..*(secret|private\.key))"
+)
 
 
 def required_extras(config: Config) -> list[Extra]:
@@ -80,12 +83,39 @@ def required_extras(config: Config) -> list[Extra]:
     return [extra for extra, is_used in used.items() if is_used]
 
 
+def uses_store(config: Config, scheme: str) -> bool:
+    """Return True if the root has addresses of this scheme, or a folder or a lookup table has."""
+    return any(objects.scheme_of(path.address) == scheme for path in _objects(config))
+
+
 def uses_s3(config: Config) -> bool:
-    """Return True if the root is on S3, or a folder or a lookup table of a source."""
+    """Return True if Spark needs the jars and settings of S3."""
+    return uses_store(config, "s3")
+
+
+def _objects(config: Config) -> Iterator[ObjectPath]:
+    """Yield the root, the folders and the lookup tables that are in buckets."""
     sources, layout = config.sources.values(), config.layout
     folders = [folder for source in sources for folder in source.folders_in(layout)]
     folders += [layout.root / source.lookup.file for source in sources if source.lookup]
-    return any(isinstance(path, ObjectPath) for path in (layout.root, *folders))
+    yield from (path for path in (layout.root, *folders) if isinstance(path, ObjectPath))
+
+
+def _refuse_other_stores(config: Config, settings: Mapping[str, str]) -> None:
+    """Raise ConfigError if Spark cannot use a bucket: it has connectors to S3 alone."""
+    for path in _objects(config):
+        if (scheme := objects.scheme_of(path.address)) == "s3":
+            continue
+        if path == config.layout.root:
+            raise ConfigError(
+                "MEDALLION_HOME: Spark writes tables on a disk or on s3://, not on "
+                f"{scheme}://, which is for commands without Spark, such as medallion sql."
+            )
+        if not settings.keys() & {"spark.jars", "spark.jars.packages"}:
+            raise ConfigError(
+                f"{path}: Spark needs a connector to {scheme}://: set spark.jars.packages in "
+                f"{config.conf_dir / 'spark' / SETTINGS}, see docs/operations.md."
+            )
 
 
 def jar_settings(
@@ -125,13 +155,15 @@ def session_settings(config: Config) -> dict[str, str]:
 
     Raises:
         ConfigError: the project's file is unreadable, has an invalid line, sets a fixed setting, or
-            has credentials.
+            has credentials; or Spark has no connector to a bucket.
     """
     settings, fixed = _read_settings(DEFAULTS / SETTINGS, FIXED), {**FIXED}
     if uses_s3(config):
         settings |= _read_settings(DEFAULTS / "s3.conf", FIXED)
         fixed |= {**S3_FIXED, **_s3_address()}
-    return {**settings, **_read_settings(config.conf_dir / "spark" / SETTINGS, fixed), **fixed}
+    settings |= _read_settings(config.conf_dir / "spark" / SETTINGS, fixed)
+    _refuse_other_stores(config, settings)
+    return {**settings, **fixed}
 
 
 def _s3_address() -> dict[str, str]:
@@ -166,7 +198,7 @@ def _read_settings(file: Path, fixed: Mapping[str, str]) -> dict[str, str]:
         if _CREDENTIALS.search(key):
             raise ConfigError(
                 f"{file} line {number}: {key} would be on Java's command line, which all users can "
-                "read. Remove the line, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+                "read. Remove the line, and set the variables of the store."
             )
         if value.lower() != fixed.get(key, value).lower():
             raise ConfigError(

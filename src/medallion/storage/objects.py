@@ -1,8 +1,10 @@
-"""Objects of S3 buckets: listing, reading, conditional writes and deletions, by obstore.
+"""Objects in buckets: listing, reading, conditional writes and deletions, by obstore.
 
-An address is `s3://bucket/key`. Endpoint, region and credentials come from the environment, as for
-every client of S3: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and so
-on. Errors are OSErrors whose reasons are derived from the store's codes.
+An address is `s3://bucket/key`, `gs://bucket/key` or, of Azure's storage,
+`abfss://container@account.dfs.core.windows.net/key`. Endpoint, region and credentials come from the
+environment, as for every client: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID,
+GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and so on. Errors are OSErrors whose
+reasons are derived from the store's codes.
 
 Requests cost time and money. While a thread is within `remembering`, its questions about objects
 are asked once; each write of this process makes it ask again.
@@ -18,28 +20,37 @@ import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from medallion.errors import UsageError
 from medallion.storage.files import Entries, EntryType, FileInfo
 
 if TYPE_CHECKING:
-    from obstore.store import S3Store
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    Store = AzureStore | GCSStore | S3Store
 
 _Answer = TypeVar("_Answer")
-_ADDRESS = re.compile(r"s3a?:/+(.*)", re.IGNORECASE | re.DOTALL)
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ADDRESS = re.compile(r"(s3a?|gs|abfss?):/+(.*)", re.IGNORECASE | re.DOTALL)
+_BUCKET = re.compile(
+    r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
+    r"|abfss://[a-z0-9-]{3,63}@[a-z0-9]{3,24}\.dfs\.[a-z.]+"
+)
 _CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
 _INVALID_KEY = re.compile(r'(?:parse path|parsing Path|Path) "(.*?)"', re.DOTALL)
 _METADATA_SERVICE = re.compile(r"http://(169\.254\.|\[fd00:)")  # asked for a machine's role
 _CREDENTIALS = "the store refuses the credentials: check AWS_ACCESS_KEY_ID and its secret"
+_AZURE_KEY = "the store refuses the credentials: check AZURE_STORAGE_ACCOUNT_KEY"
 _REGION = "the bucket is in another region: set AWS_REGION"
 _REASONS = {
     "NoSuchBucket": "there is no such bucket",
+    "ContainerNotFound": "there is no such container",
+    "AuthenticationFailed": _AZURE_KEY,
+    "AuthorizationFailure": _AZURE_KEY,
     "AccessDenied": "access is denied: the credentials lack a permission",
     "InvalidAccessKeyId": _CREDENTIALS,
     "XAdminUserNotFound": _CREDENTIALS,
@@ -149,32 +160,45 @@ def names_bucket(path: str) -> bool:
 
 
 def normalize(address: str) -> str:
-    """Return an address in the one spelling for all clients: `s3://bucket/key`."""
+    """Return an address in the one spelling for all clients: `s3://bucket/key`, `abfss://...`."""
     match = _ADDRESS.match(address)
     assert match, f"{address} is an address"
-    return f"s3://{posixpath.normpath(f'/{match[1]}').strip('/')}"
+    scheme = {"s3a": "s3", "abfs": "abfss"}.get(match[1].lower(), match[1].lower())
+    return f"{scheme}://{posixpath.normpath(f'/{match[2]}').strip('/')}"
+
+
+def scheme_of(address: str) -> str:
+    """Return the part of a normalized address that names the kind of its store: `s3`."""
+    return address.partition(":")[0]
 
 
 def split(address: str) -> tuple[str, str]:
-    """Return the bucket and the key of an address."""
-    bucket, _, key = address.removeprefix("s3://").partition("/")
-    return bucket, key
+    """Return the address of the bucket, and the key."""
+    scheme, _, path = address.partition("://")
+    bucket, _, key = path.partition("/")
+    return f"{scheme}://{bucket}", key
 
 
-def endpoint() -> str:
-    """Return the address of the store, for all clients; empty for Amazon's."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+def endpoint(scheme: str = "s3") -> str:
+    """Return the address of the store, for all clients; empty for the provider's own."""
+    names = {
+        "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        "abfss": ("AZURE_STORAGE_ENDPOINT",),
+    }
+    values = (os.environ.get(name) for name in names.get(scheme, ()))
+    return next(filter(None, values), "")
 
 
 def client_options(as_strings: bool = True) -> dict[str, Any]:
-    """Return the options of a client, for delta-rs as strings; it never has credentials."""
-    is_plain = endpoint().startswith("http://")
+    """Return the options of a client, for delta-rs as strings; it never has credentials.
+
+    HTTP without TLS is for endpoints that say so in their address.
+    """
     options = {"timeout": f"{_REQUEST}s", "connect_timeout": f"{_CONNECT}s"}
     if not as_strings:
-        return {**options, "allow_http": is_plain}
+        return {**options, "allow_http": True}
     retries = {"max_retries": str(_TRIES), "retry_timeout": f"{_RETRY}s"}
-    return {**options, **retries, "allow_http": str(is_plain).lower()}
+    return {**options, **retries, "allow_http": "true"}
 
 
 @_asked_once
@@ -301,7 +325,7 @@ def delete(address: str) -> None:
     import obstore
 
     forget(address)
-    with _opened(address) as (store, key):
+    with suppress(FileNotFoundError), _opened(address) as (store, key):  # as Azure answers
         obstore.delete(store, key)
 
 
@@ -309,9 +333,9 @@ def delete_below(address: str) -> None:
     """Delete an object of this key and all objects below it."""
     import obstore
 
-    forget(address)
-    with _opened(address) as (store, key):
-        obstore.delete(store, [key, *(each.key for each in list_objects(address))])
+    delete(address)
+    with _opened(address) as (store, _):
+        obstore.delete(store, [each.key for each in list_objects(address)])
 
 
 def delete_unchanged(address: str, tag: str | None) -> bool:
@@ -320,7 +344,7 @@ def delete_unchanged(address: str, tag: str | None) -> bool:
     Raises:
         OSError: the store cannot do that, or does not answer.
     """
-    if not _checks_tags(posixpath.dirname(address), endpoint()):
+    if not _checks_tags(posixpath.dirname(address), endpoint(scheme_of(address))):
         reason = "this store deletes replaced objects as well: set clean_source: off"
         raise OSError(errno.ENOTSUP, reason, address)
     return _delete_if_match(address, tag or "")
@@ -331,7 +355,7 @@ def _checks_tags(directory: str, endpoint: str) -> bool:
     """Return True if the store refuses to delete an object that has another tag."""
     probe = f"{directory}/._probe-{uuid.uuid4().hex}"
     write(probe, b"")
-    is_refused = not _delete_if_match(probe, '"0"')
+    is_refused = not _delete_if_match(probe, "0")
     delete(probe)
     return is_refused
 
@@ -346,32 +370,37 @@ def _delete_if_match(address: str, tag: str) -> bool:
     forget(address)
     with _opened(address) as (store, key):
         url = obstore.sign(store, "DELETE", key, timedelta(seconds=2 * _REQUEST))
-    request = urllib.request.Request(url, method="DELETE", headers={"If-Match": tag})
+    request = urllib.request.Request(url, method="DELETE", headers={"If-Match": f'"{tag}"'})
     try:
         with urllib.request.urlopen(request, timeout=_REQUEST):
             return True
     except HTTPError as error:
         if error.code in (404, 412):
             return error.code == 404
-        reason = _reason(error.read().decode(errors="replace"), error.code)
+        reason = _reason(address, error.read().decode(errors="replace"), error.code)
     except (URLError, TimeoutError):
-        reason = _no_answer()
+        reason = _no_answer(address)
     raise OSError(errno.EIO, reason, address)
 
 
-def reason_of(error: Exception) -> str | None:
+def reason_of(error: Exception, address: str) -> str | None:
     """Return the reason of a client's error (obstore, delta-rs); None if it is not the store's."""
     text = str(error)
     if _METADATA_SERVICE.search(text):
-        return "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        variables = {
+            "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+            "abfss": "AZURE_STORAGE_ACCOUNT_KEY",
+        }
+        return f"there are no credentials: set {variables[scheme_of(address)]}"
     if status := _STATUS.search(text):
-        return _reason(text, int(status[1]))
+        return _reason(address, text, int(status[1]))
     if key := _INVALID_KEY.search(text):
         return f"the key {key[1]!r} cannot be read: rename or delete that object"
-    return _no_answer() if "error sending request" in text or "HTTP error" in text else None
+    return _no_answer(address) if "error sending request" in text or "HTTP error" in text else None
 
 
-def _reason(body: str, status: int) -> str:
+def _reason(address: str, body: str, status: int) -> str:
     code = _CODE.search(body)
     name = code[1] if code else ""
     if status == 301:
@@ -379,46 +408,55 @@ def _reason(body: str, status: int) -> str:
     elif status == 403 and not name:
         name = "AccessDenied"
     reason = _REASONS.get(name) or f"the store answers {status} {name}".strip()
-    return f"{reason} ({endpoint() or 'AWS S3'})"
+    return f"{reason} ({_store(address)})"
 
 
-def _no_answer() -> str:
-    return f"no answer from {endpoint() or 'AWS S3'}: check AWS_ENDPOINT_URL, and the network"
+def _no_answer(address: str) -> str:
+    advice = "AWS_ENDPOINT_URL, and the network" if scheme_of(address) == "s3" else "the network"
+    return f"no answer from {_store(address)}: check {advice}"
+
+
+def _store(address: str) -> str:
+    scheme = scheme_of(address)
+    names = {"s3": "AWS S3", "gs": "Google Cloud Storage", "abfss": "Azure"}
+    return endpoint(scheme) or names[scheme]
 
 
 @contextmanager
-def _opened(address: str) -> Iterator[tuple[S3Store, str]]:
+def _opened(address: str) -> Iterator[tuple[Store, str]]:
     """Yield the client and the key of an address; raise its errors as OSErrors that name both."""
     try:
         from obstore.exceptions import BaseError
     except ImportError:
         advice = "pip install obstore, and medallion setup --s3 for Spark"
-        raise UsageError(f"{address}: S3 needs a package: {advice}.") from None
+        raise UsageError(f"{address}: buckets need a package: {advice}.") from None
     bucket, key = split(address)
     try:
-        yield _client(bucket, endpoint()), key
+        yield _client(bucket, endpoint(scheme_of(address))), key
     except (BaseError, FileNotFoundError, ValueError) as error:
-        reason, number = reason_of(error), errno.EIO
+        reason, number = reason_of(error, address), errno.EIO
         if isinstance(error, FileNotFoundError) and _REASONS["NoSuchBucket"] not in (reason or ""):
             reason, number = os.strerror(errno.ENOENT), errno.ENOENT
         raise OSError(number, reason or str(error).partition("\n")[0], address) from None
 
 
 @lru_cache
-def _client(bucket: str, endpoint: str) -> S3Store:
-    from obstore.store import S3Store
+def _client(bucket: str, endpoint: str) -> Store:
+    from obstore.store import from_url
 
     retry_config: Any = {"max_retries": _TRIES, "retry_timeout": timedelta(seconds=_RETRY)}
     client: Any = client_options(as_strings=False)
-    return S3Store(bucket, client_options=client, retry_config=retry_config)
+    store: Any = from_url(bucket, client_options=client, retry_config=retry_config)
+    return cast("Store", store)
 
 
 def in_bucket_of(address: str, key: str) -> str:
     """Return the address of a key in the bucket of another address."""
-    return f"s3://{split(address)[0]}/{key}"
+    return f"{split(address)[0]}/{key}"
 
 
 def _info(meta: Any) -> FileInfo:
     # To the second: some stores give the milliseconds in listings only.
     modified_at = int(meta["last_modified"].timestamp()) * 1_000_000
-    return FileInfo(meta["size"], modified_at, meta["e_tag"] or None)
+    # Azure and Google quote a tag in answers, but not in listings.
+    return FileInfo(meta["size"], modified_at, (meta["e_tag"] or "").strip('"') or None)

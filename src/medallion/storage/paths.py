@@ -372,7 +372,9 @@ class ObjectPath(StoragePath):
 
     def unsupported_reason(self) -> str | None:
         if not objects.names_bucket(self.address):
-            return "must be s3://bucket or s3://bucket/prefix"
+            return (
+                "must be s3://bucket, gs://bucket or abfss://container@account.dfs.core.windows.net"
+            )
         return StoragePath(f"/{objects.split(self.address)[1]}").unsupported_reason()
 
     @property
@@ -446,7 +448,7 @@ class ObjectPath(StoragePath):
         return objects.client_options()
 
     def error_reason(self, error: Exception) -> str:
-        return objects.reason_of(error) or super().error_reason(error)
+        return objects.reason_of(error, self.address) or super().error_reason(error)
 
     def sync(self) -> None:
         """Do nothing: an object that is visible is durable."""
