@@ -146,8 +146,8 @@ running = m.streams.streams()
 running
 
 # %%
-stopped = m.streams.stop_all_streams()
-stopped
+still_running = m.streams.stop_all_streams()
+still_running
 
 # %% [markdown]
 # The lesson removes its lakehouse.

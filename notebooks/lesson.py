@@ -48,7 +48,7 @@ class Lesson:
 
     def clean_up(self) -> None:
         """Stop all streams of this process, and delete the lakehouse."""
-        if running := [s.name for s in m.streams.stop_all_streams() if not s.is_stopped]:
+        if running := m.streams.stop_all_streams():
             raise RuntimeError(f"{', '.join(running)} did not stop: nothing was deleted")
         if self._mark.exists():
             shutil.rmtree(self.root)

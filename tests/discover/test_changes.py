@@ -24,7 +24,6 @@ BY_FILE = (
 )
 LOG = {"_ab_cdc_updated_at": "2026-05-01T10:00:00Z", "_ab_cdc_deleted_at": None}
 RAW = {"_airbyte_raw_id": "26d73cde-7eb1", "_airbyte_extracted_at": "1622135805000"}
-MAXWELL = {"database": "shop", "table": "users", "type": "insert", "ts": 1777629600, "xid": 7}
 
 
 def lines(*rows: Mapping[str, Any]) -> str:
@@ -105,18 +104,6 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
     "Airbyte without a log": (
         {"a.jsonl": lines({**RAW, "_airbyte_data": {"id": 1}})},
         ("json", {"id": "_airbyte_data.id"}, ("id",), "_airbyte_extracted_at", None),
-    ),
-    "Maxwell": (
-        {
-            "a.json": lines(
-                {**MAXWELL, "xoffset": 0, "data": {"id": 1, "type": "a"}},
-                {**MAXWELL, "type": "update", "commit": True, "data": {"id": 1, "type": "b"}},
-            )
-        },
-        (
-            *("json", {"id": "data.id", "type_2": "data.type"}, ("id",)),
-            *("struct(ts, xid, commit, xoffset)", "type = 'delete'"),
-        ),
     ),
     "Debezium of PostgreSQL": (
         {

@@ -276,7 +276,8 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render_runs import audit_json, audit_text
     from medallion.inspect.audit import run_audit
 
-    result = run_audit(_with_existing_root(config, options), options.deep, _reporter(True))
+    config.layout.require_root()
+    result = run_audit(config, options.deep, _reporter(True))
     return _present(options, audit_json, audit_text, result, result.is_balanced)
 
 
@@ -285,7 +286,7 @@ def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.report import serve_report, write_report
     from medallion.inspect.overview import take_overview
 
-    _with_existing_root(config, options)
+    config.layout.require_root()
     if options.serve is not None:
         if options.json or options.output:
             raise UsageError("--serve shows the page: leave --json and --output out.")
@@ -404,8 +405,8 @@ def replay(config: Config, options: argparse.Namespace) -> int:
 def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import maintenance
 
-    report = _reporter(bool(options.json))
-    result = maintenance.maintain_unlocked_layers(_with_existing_root(config, options), report)
+    config.layout.require_root()
+    result = maintenance.maintain_unlocked_layers(config, _reporter(bool(options.json)))
     return _present(options, asdict, render_tables.maintenance_text, result)
 
 
@@ -433,7 +434,7 @@ def files(config: Config, options: argparse.Namespace) -> int:
     is_selected = options.pattern != "*" or options.state is not None
     if options.dismiss is not None and is_selected:
         raise UsageError("--dismiss has its own pattern: leave the other pattern and --state out.")
-    config = _with_existing_root(config, options)
+    config.layout.require_root()
     if options.dismiss is not None:
         report = _reporter(bool(options.json))
         entries = dismiss_files(config, options.dismiss, options.source, report)
@@ -446,7 +447,7 @@ def schema(config: Config, options: argparse.Namespace) -> int:
     from medallion.ingest.schema import registry
 
     config.source(options.source)
-    config = _with_existing_root(config, options)
+    config.layout.require_root()
     versions = registry.read_versions(config.layout.schemas(options.source))
     return _present(options, render_tables.schema_json, render_tables.schema_text, versions)
 
@@ -469,14 +470,6 @@ def _present(
     """
     print_result(to_json(to_document(result)) if options.json else to_text(result))
     return 0 if is_good else 1
-
-
-def _with_existing_root(config: Config, options: argparse.Namespace) -> Config:
-    """Require an existing root, print it unless `--json` is set, and return the configuration."""
-    config.layout.require_root()
-    if not options.json:
-        print_result(_lakehouse_line(config))
-    return config
 
 
 def _lakehouse_line(config: Config) -> str:

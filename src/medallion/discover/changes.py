@@ -1,6 +1,6 @@
 """Change records in sampled rows: the writer, and what orders and identifies the changes.
 
-The layouts are those of the writers' documentation: Debezium, Maxwell, Airbyte (metadata fields,
+The layouts are those of the writers' documentation: Debezium, Airbyte (metadata fields,
 CDC), Fivetran (system columns) and AWS DMS (Amazon S3 as a target).
 """
 
@@ -19,7 +19,6 @@ _OPERATION_NAMES = ("op", "_op", "__op", "cdc_operation", "change_type")
 _UPDATE_NAME = re.compile("updat|modif|chang")
 _PART_NAME = re.compile("(line|item|pos|row)_?(no|nr|number)$")  # part of a key, with another
 _ORDER_NAME = re.compile("updat|modif|chang|(^|_)(ts|timestamp|commit|dms|cdc)(_|$)")
-_MAXWELL_ORDER = ("ts", "xid", "commit", "xoffset")
 _AIRBYTE_TIMES = ("_airbyte_extracted_at", "_airbyte_emitted_at")
 # Fields that Debezium adds to a row without its envelope; the first that all rows have.
 _FLATTENED_ORDERS = ("__lsn", "__source_lsn", "__source_ts_ms", "__ts_ms")
@@ -73,7 +72,7 @@ class ChangeRecords:
 
 def recognize(rows: Sequence[Row]) -> ChangeRecords:
     """Return the change records that rows are by their fields, or events."""
-    recognizers = (_debezium, _maxwell, _airbyte, _fivetran, _flattened, _with_operations)
+    recognizers = (_debezium, _airbyte, _fivetran, _flattened, _with_operations)
     found = (records for each in recognizers if (records := each(rows)))
     return next(found, ChangeRecords("", rows))
 
@@ -99,17 +98,6 @@ def _debezium(rows: Sequence[Row]) -> ChangeRecords | None:
     inserts = [each["op"] in "cr" for each in envelopes]
     given = reason, changed, *order, "{}", (), "debezium"
     return ChangeRecords(*given, types, inserts, required)
-
-
-def _maxwell(rows: Sequence[Row]) -> ChangeRecords | None:
-    fields = {"database", "table", "type", "ts", "data"}
-    messages = [row for row in rows if fields <= row.keys() and isinstance(row["data"], dict)]
-    if not messages or 2 * len(messages) < len(rows):
-        return None
-    filled, changed = _filled(messages), [row["data"] for row in messages]
-    order = f"struct({', '.join(name for name in _MAXWELL_ORDER if name in filled)})"
-    reason, why = "Maxwell: type and data", "the last of a transaction has commit, not xoffset"
-    return ChangeRecords(reason, changed, order, why, "type = 'delete'", "data.{}")
 
 
 def _airbyte(rows: Sequence[Row]) -> ChangeRecords | None:

@@ -3,7 +3,6 @@
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
 from medallion.streams.control import (
-    Stopped,
     Stream,
     exception,
     stop_all_streams,
@@ -13,6 +12,6 @@ from medallion.streams.control import (
 from medallion.streams.display import display
 
 __all__ = [
-    "Stopped", "Stream", "StreamError", "UsageError", "display", "exception",
+    "Stream", "StreamError", "UsageError", "display", "exception",
     "stop_all_streams", "streams", "until_stream_is_ready",
 ]  # fmt: skip

@@ -17,22 +17,7 @@ from medallion.spark.jvm import stop_within
 from medallion.spark.query import records_after, watermark_of
 from medallion.spark.signals import replace_handlers
 
-_STOPPED = "stopped"
 _PAUSE = 0.05  # seconds between two polls
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The outcome of stopping a query: `stopped`, or why it still runs."""
-
-    name: str
-    id: str
-    outcome: str
-
-    @property
-    def is_stopped(self) -> bool:
-        """True if the query has ended."""
-        return self.outcome == _STOPPED
 
 
 @dataclass(frozen=True)
@@ -129,16 +114,17 @@ def plain_interrupts() -> Iterator[None]:
         yield
 
 
-def stop_all_streams(timeout: float = 30) -> list[Stopped]:
-    """Stop all queries, if any, and give each `timeout` seconds to end its batch."""
+def stop_all_streams(timeout: float = 30) -> list[str]:
+    """Stop all queries, if any; return the names of those that still run.
+
+    Args:
+        timeout: the seconds that each may take to end its batch.
+    """
     spark = SparkSession.getActiveSession()
     return stop(spark.streams.active if spark else (), timeout)
 
 
-def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped]:
+def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[str]:
     """Stop these queries; see `stop_all_streams`."""
-    seconds = max(1, round(timeout))
-    running = f"still running after {seconds} seconds: it ends after its batch"
     with plain_interrupts():
-        outcomes = [(q, stop_within(q, seconds)) for q in queries]
-    return [Stopped(label(q), q.id, _STOPPED if done else running) for q, done in outcomes]
+        return [label(q) for q in queries if not stop_within(q, max(1, round(timeout)))]
