@@ -1,4 +1,4 @@
-"""Polling for new files beside a running bronze query."""
+"""Polling for new files beside a running bronze query, and the paths that a batch plans."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from medallion.ingest.parsing.slow_paths import exact_path
 from medallion.layers.bronze.flow import Bronze
+from tests.support.lakehouse import Lakehouse, only_rows
+from tests.support.lines import row
 
 
 @pytest.mark.parametrize(
@@ -22,3 +25,27 @@ def test_poll_waits_for_the_running_batch(is_active: bool, is_processing: bool, 
     )
     assert Bronze.poll(bronze) != is_processing  # false: poll again soon
     assert len(polled) == polls
+
+
+def test_small_batch_plans_the_slow_paths_it_needs(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first line on that is not in the layout of most, until the run ends."""
+    planned = list[int]()
+
+    def count_plans(fields: Any) -> str:
+        planned.append(1)
+        return exact_path(fields)
+
+    monkeypatch.setattr("medallion.ingest.parsing.parse.exact_path", count_plans)
+    home = only_rows(lakehouse, max_files_per_trigger=1)
+    for number, lines in enumerate(([row(1)], [row(2), "{broken"], [row(3)])):
+        home.land("activity", f"{number}.json", *lines)
+    home.fill("bronze")
+    assert home.rows("bronze.activity", "_source_file", "Index", "_corrupt_record") == [
+        ("landing/activity/0.json", 1, None),
+        ("landing/activity/1.json", 2, None),
+        ("landing/activity/1.json", None, "{broken"),
+        ("landing/activity/2.json", 3, None),
+    ]
+    assert len(planned) == 2

@@ -20,6 +20,8 @@ from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED
 
 # A column with text that is corrupt in the source's format, even if it looks like JSON.
 NOT_JSON = "_no_json"
+NEEDS_SLOW_PATH = "NEEDS_SLOW_PATH"
+"""Raised by Spark at a line that the fast path cannot parse, if nothing else may."""
 
 
 def parse_lines(
@@ -27,6 +29,7 @@ def parse_lines(
     schema: Mapping[str, str],
     layout: LineLayout | None = None,
     fields: Mapping[str, str] | None = None,
+    is_fast_only: bool = False,
 ) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
@@ -38,6 +41,8 @@ def parse_lines(
             decides whether `_rescued_data` has only the unknown fields of a line, or all fields.
         fields: the fields of the columns in the same order, if some have other names, at any depth,
             or a time format as type (`times.is_time_format`).
+        is_fast_only: whether to fail with `NEEDS_SLOW_PATH` at a line for the other paths. Of a
+            small batch, planning these takes most of the time.
 
     Returns:
         The columns of `schema`, then the technical ones. `_corrupt_record` has each line that is
@@ -53,8 +58,11 @@ def parse_lines(
     rows = fast_path(lines, fields, layout)
     # The slow paths get only the lines that need them.
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
-    other = f"coalesce({plain_path(fields)}, {exact_path(fields)})"
-    if layout.quotes:  # the layout's unknown fields must not change the result
+    if is_fast_only:
+        other = f"cast(raise_error('{NEEDS_SLOW_PATH}') as {path_type(fields)})"
+    else:
+        other = f"coalesce({plain_path(fields)}, {exact_path(fields)})"
+    if layout.quotes and not is_fast_only:  # the layout's unknown fields must not change the result
         steps = {"_parsed": parsed_struct(as_strings(fields))}
         other = with_variables(steps, other, path_type(fields))
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from medallion.config.expressions import did_you_mean
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
-from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.parse import NEEDS_SLOW_PATH, parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
@@ -19,6 +19,7 @@ from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
 from medallion.spark.delta_writes import ROWS_READ, write_once
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
+from medallion.spark.settings import INTERPRETED
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED
 
@@ -45,6 +46,9 @@ class BronzeWriter:
         self.source, self.schema, self._stopping = source, schema, stopping
         (self._table,) = flow.target_paths
         self._properties = flow.config.properties(flow.name)
+        # If there is little work, planning the slow paths would take most of its time.
+        settings = flow.spark.conf
+        self._is_fast_only = all(settings.get(key) == on for key, on in INTERPRETED.items())
 
     def prepare(self, scan: SourceScan) -> None:
         """Poll the source, infer an unknown schema, and create the table or add columns to it.
@@ -133,7 +137,7 @@ class BronzeWriter:
         """Write rows, and add columns for new fields.
 
         The write fails at the first row with a new field. Then the schema is extended by the new
-        fields of the batch, and the batch is written again.
+        fields of the batch, and the batch is written again; likewise at a line for the slow paths.
 
         Raises:
             MedallionError: there are new fields, and `schema_evolution` is failOnNewColumns; or a
@@ -142,25 +146,31 @@ class BronzeWriter:
         if has_typed_columns(rows):
             self._report(self.schema.grow_by_file_types(rows, number))
         condition = self.schema.growth_condition()
-        while condition != "false":
+        while True:
             try:
                 self._write_parsed(rows, first_lines, number, condition)
                 return
             except SPARK_ERRORS as error:
-                if raised_code(error) != _GROWS:
+                code = raised_code(error)
+                if code not in (_GROWS, NEEDS_SLOW_PATH):
                     raise
+            if code == NEEDS_SLOW_PATH:
+                self._is_fast_only = False
+                continue
             self._add_new_fields(self._parsed(rows, first_lines), number)
             previous, condition = condition, self.schema.growth_condition()
             if condition == previous:  # fields that cannot become columns stay rescued
-                break
-        self._write_parsed(rows, first_lines, number, "false")
+                condition = "false"
 
-    def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
+    def _parsed(
+        self, rows: DataFrame, first_lines: Sequence[str], is_fast_only: bool = False
+    ) -> DataFrame:
         types = self.schema.partition_types
         # If a row has a field with the name of a partition column, the value from the path wins.
         strings = dict.fromkeys(types, "string")
         columns, fields = {**self.schema.columns, **strings}, {**self.schema.fields, **strings}
-        parsed = parse_lines(rows, columns, LineLayout.from_lines(first_lines, fields), fields)
+        layout = LineLayout.from_lines(first_lines, fields)
+        parsed = parse_lines(rows, columns, layout, fields, is_fast_only)
         return with_partition_columns(parsed, types)
 
     def _write_parsed(
@@ -178,7 +188,8 @@ class BronzeWriter:
             # With their comments, which the rows do not have.
             self._flow.add_columns(self._table, self.schema.table_type())
         read = Observation(f"landed-{number}")
-        parsed = self._parsed(rows.observe(read, F.count(F.lit(1)).alias(ROWS_READ)), first_lines)
+        observed = rows.observe(read, F.count(F.lit(1)).alias(ROWS_READ))
+        parsed = self._parsed(observed, first_lines, self._is_fast_only)
         if growth_condition != "false":
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
