@@ -489,7 +489,7 @@ def test_purge_leaves_the_newest_version(config: Config) -> None:
     assert delta_tables.select_rows(StoragePath(path), "n", "order by n") == [(0,), (2,)]
     maintenance.purge(config.layout.table(BRONZE))
     newest = DeltaTable(path).version()
-    assert min(delta_log.commit_files(StoragePath(path))) == newest
+    assert min(delta_log.commit_versions(StoragePath(path))) == newest
     assert sorted(n for (n,) in delta_tables.select_rows(StoragePath(path), "n")) == [0, 2]
     assert len(list(path.glob("*.parquet"))) == len(DeltaTable(path).file_uris())
     append(config, 1)

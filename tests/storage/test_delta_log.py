@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import duckdb
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
@@ -61,6 +63,27 @@ def test_first_readable_version(table: Path) -> None:
     delta_log.added_files(StoragePath(table), 5, 5)[0].local.unlink()
     assert delta_log.first_readable_version(StoragePath(table)) == 6
     assert delta_log.first_readable_version(StoragePath(table / "none")) == 0
+
+
+def test_only_appends(tmp_path: Path) -> None:
+    """Not with many versions, other columns, changed rows, a compaction, or a lost commit."""
+    table = tmp_path / "t"
+    append(table, 1)
+    append(table, 20, transaction=7)
+    assert delta_log.only_appends(StoragePath(table))
+    assert not delta_log.only_appends(StoragePath(table), most=1)
+    assert not delta_log.only_appends(StoragePath(table / "none"))
+
+    def change(name: str) -> DeltaTable:
+        return DeltaTable(shutil.copytree(table, tmp_path / name))
+
+    change("deleted").delete("n = 0")
+    change("compacted").optimize.compact()
+    change("wider").alter.add_columns(Field("m", PrimitiveType("long")))
+    change("lost")
+    delta_log.commit_file(StoragePath(tmp_path / "lost"), 0).local.unlink()
+    for name in ("deleted", "compacted", "wider", "lost"):
+        assert not delta_log.only_appends(StoragePath(tmp_path / name)), name
 
 
 def test_transactions(table: Path) -> None:

@@ -28,8 +28,7 @@ def rows_of_parquet(file: Path) -> list[dict[str, Any]]:
 def forget_commits(table: Path) -> int:
     """Write a checkpoint, remove all commits but the newest, and return the newest version."""
     DeltaTable(table).create_checkpoint()
-    newest = max(delta_log.commit_files(StoragePath(table)))
-    for version, commit in delta_log.commit_files(StoragePath(table)).items():
-        if version < newest:
-            commit.local.unlink()
+    *older, newest = delta_log.commit_versions(StoragePath(table))
+    for version in older:
+        delta_log.commit_file(StoragePath(table), version).local.unlink()
     return newest

@@ -17,7 +17,7 @@ from medallion.layers import definition, recovery
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.plans import inner_types, type_ddl
 from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
-from medallion.storage import delta_tables
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import NEW_COLUMNS
 from medallion.storage.text import Reporter, counted
@@ -107,6 +107,16 @@ class Flow(ABC):
         """Start the query, and set `run`; the arguments are those of `spark.query.start_query`."""
         self.run = start_query(writer, self.name, self.checkpoint, trigger, sink)
         return self.run
+
+    def stream(self, table: StoragePath, **options: Any) -> DataFrame:
+        """Return a stream of a table's rows, with options of Delta's source.
+
+        A new query reads the commits of a table that has few: a snapshot takes Spark several jobs.
+        """
+        is_new = checkpoints.last_planned(self.checkpoint) < 0 and "readChangeFeed" not in options
+        if is_new and delta_log.only_appends(table):
+            options["startingVersion"] = 0
+        return delta_reads.stream_table(self.spark, table, **options)
 
     def create_tables(self, *rows: DataFrame) -> None:
         """Create the targets that do not exist, and add fields that came later to the others.

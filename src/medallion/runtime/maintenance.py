@@ -263,7 +263,7 @@ def _remove_old_files(
     removed = _vacuum(table, keep, orphans=False)
     if is_idle:
         removed += _vacuum(table, max(keep, _ORPHANED), orphans=True)
-    commits = delta_log.commit_files(table)
+    commits = delta_log.commit_versions(table)
     if keep <= policy.retention.seconds:  # it uses the retention in the table's properties
         delta_tables.open_for_write(table).cleanup_metadata()
         objects.forget(str(table))
@@ -276,8 +276,8 @@ def _remove_old_files(
     ]
     for file in old_changes:
         file.delete()
-    kept = delta_log.commit_files(table)
-    old_commits = [file for version, file in commits.items() if version not in kept]
+    removed_versions = {*commits} - {*delta_log.commit_versions(table)}
+    old_commits = [delta_log.commit_file(table, version) for version in removed_versions]
     _remove_checksums(table, (*old_changes, *old_commits))
     return removed + len(old_changes), len(old_commits)
 

@@ -85,7 +85,7 @@ def last_planned(checkpoint: StoragePath) -> int:
 
 
 def _last(log: StoragePath) -> int:
-    return max((int(file.name) for file in log.children() if file.name.isdigit()), default=-1)
+    return max((int(name) for name in log.names() if name.isdigit()), default=-1)
 
 
 def watermark(checkpoint: StoragePath, batch: int) -> int | None:

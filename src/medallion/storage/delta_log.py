@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from medallion.storage.paths import StoragePath
 
 Actions = list[dict[str, Any]]
+_OF_APPENDS = {"commitInfo", "txn", "add"}  # a compaction also removes files
 
 
 class Transaction(NamedTuple):
@@ -120,6 +121,23 @@ def first_readable_version(table: StoragePath) -> int:
     return first
 
 
+def only_appends(table: StoragePath, most: int = 20) -> bool:
+    """Return True if a table has few versions, and all but the first only add rows.
+
+    Its rows are then those of all commits, which Spark reads in less time than a snapshot.
+
+    Args:
+        most: how many versions are few.
+    """
+    if not 0 <= _newest_version(table) < most:
+        return False
+    try:
+        _, *later = _read_commits(table, 0)
+    except FileNotFoundError:
+        return False
+    return {name for actions in later for each in actions for name in each} <= _OF_APPENDS
+
+
 def commit_time(table: StoragePath, version: int) -> float:
     """Return when a version was committed, in seconds since 1970."""
     file = commit_file(table, version)
@@ -203,11 +221,10 @@ def remove_older_commits(table: StoragePath, version: int) -> None:
     (table / "_change_data").delete_prefix()
 
 
-def commit_files(table: StoragePath) -> dict[int, StoragePath]:
-    """Return the commit files in a table's log by version."""
-    log = table / "_delta_log"
-    names = (name.removesuffix(".json") for name in log.names())
-    return {int(name): log / f"{name}.json" for name in names if name.isdigit()}
+def commit_versions(table: StoragePath) -> list[int]:
+    """Return the versions whose commits are in a table's log, in order."""
+    names = (name.removesuffix(".json") for name in (table / "_delta_log").names())
+    return [int(name) for name in names if name.isdigit()]
 
 
 def commit_file(table: StoragePath, version: int) -> StoragePath:
@@ -223,7 +240,7 @@ def _changed_files(actions: Actions) -> list[str]:
 
 
 def _newest_version(table: StoragePath) -> int:
-    return max(commit_files(table), default=-1)
+    return max(commit_versions(table), default=-1)
 
 
 def _read_actions(table: StoragePath, version: int) -> Actions:

@@ -149,7 +149,7 @@ def table_version(table: StoragePath) -> int:
 
 def earliest_version(table: StoragePath) -> int:
     """Return the oldest version whose commit is still in the log."""
-    return min(delta_log.commit_files(table), default=0)
+    return min(delta_log.commit_versions(table), default=0)
 
 
 def table_id(table: StoragePath) -> str:
@@ -336,8 +336,8 @@ def require_data_files(table: StoragePath, delta: DeltaTable) -> None:
 
 
 def _newest_commit(table: StoragePath) -> StoragePath | None:
-    commits = delta_log.commit_files(table)
-    return commits[max(commits)] if commits else None
+    versions = delta_log.commit_versions(table)
+    return delta_log.commit_file(table, max(versions)) if versions else None
 
 
 def _is_corrupt(commit: StoragePath) -> bool:

@@ -50,7 +50,7 @@ def lakehouse_after_runs(
                 done = maintenance.maintain(home.config, RunRecords(layout), ["bronze"])
             assert done.notes == ()
     for table in (layout.table("bronze.activity"), layout.queue("activity")):
-        assert 0 in delta_log.commit_files(table)
+        assert 0 in delta_log.commit_versions(table)
         assert delta_log.first_readable_version(table) > 2
     return home
 

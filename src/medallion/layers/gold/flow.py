@@ -111,7 +111,7 @@ class Gold(Flow):
         options = delta_reads.AT_ONCE if is_join else {}
         streams = {}
         for name, path in zip(self.upstream, self.upstream_paths, strict=True):
-            streams[name] = delta_reads.stream_table(self.spark, path, **options)
+            streams[name] = self.stream(path, **options)
             if is_join and (event_time := self.config.silver_tables[name].event_time):
                 dropped = F.count_if(~is_joinable(event_time)).alias("rows")
                 streams[name] = streams[name].observe(_BEFORE_1970 + name, dropped)
@@ -125,7 +125,7 @@ class Gold(Flow):
                 delta_tables.set_missing_properties(path, self.config.properties(name))
             is_changing = name in self.config.changing_tables
             options = {**delta_reads.AT_ONCE, "readChangeFeed": "true"} if is_changing else {}
-            streams[name] = delta_reads.stream_table(self.spark, path, **options)
+            streams[name] = self.stream(path, **options)
         return streams
 
     def _recompute(self, batch: DataFrame, batch_id: int) -> None:

@@ -46,9 +46,9 @@ class Silver(Flow):
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         # A batch reads complete versions, so that its rows can be read again by version. The first
-        # batch reads a snapshot of the table.
+        # batch reads the complete table.
         path, options = self.upstream_paths[0], delta_reads.AT_ONCE
-        bronze = delta_reads.stream_table(self.spark, path, **options)
+        bronze = self.stream(path, **options)
         self.source = unwrapped(self.source, bronze)
         document = self._prepare_rules(bronze, recorded)
         source = self.source
