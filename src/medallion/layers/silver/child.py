@@ -23,7 +23,7 @@ from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.delta_writes import write_once
 from medallion.spark.query import AVAILABLE_NOW, RunningQuery, Sink, trigger_options
-from medallion.storage import delta_log
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 from medallion.storage.text import Reporter
@@ -52,7 +52,7 @@ class Child(Flow):
             UsageError: its checkpoint is missing or corrupt.
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
-        parent = delta_reads.stream_table(self.spark, self.upstream_paths[0])
+        parent = self.stream(self.upstream_paths[0])
         source = self.source
         now = {"silver": rule_conditions(self.config, self.table)}
         lost = conversions.lost_values(self.spark, source, self.table.columns)
@@ -80,7 +80,7 @@ class Child(Flow):
             trigger = trigger_options(AVAILABLE_NOW)
         if self.table.change_keys:  # the first batch reads the complete table
             options = {**delta_reads.AT_ONCE, "readChangeFeed": "true"}
-            parent = delta_reads.stream_table(self.spark, self.upstream_paths[0], **options)
+            parent = self.stream(self.upstream_paths[0], **options)
         writer = parent.writeStream.outputMode("append")
         write = self._replace_batch if self.table.change_keys else self._append_batch
         return self.start_query(writer, trigger, Sink(write, last=last))
@@ -105,7 +105,8 @@ class Child(Flow):
         """Append the rows, then quarantine; each commit has the query id and the batch number."""
         once_only = checkpoints.once_only(checkpoints.query_id(self.checkpoint), batch_id)
         silver, quarantine = self.target_paths
-        rows = self._marked(self._child_rows(batch), self.rows()).persist(StorageLevel.DISK_ONLY)
+        before = delta_reads.rows_at(batch.sparkSession, silver)
+        rows = self._marked(self._child_rows(batch), before).persist(StorageLevel.DISK_ONLY)
         try:
             columns = (
                 F.count(F.lit(1)).alias(ELEMENTS),
@@ -142,7 +143,9 @@ class Child(Flow):
                 self._counts[batch_id] = rows.agg(*metrics).collect()[0].asDict()
             good = transform.silver_rows(rows, self._columns)
             replace_rows(silver, good, changed.toDF(*own_keys))
-            replace_rows(quarantine, transform.quarantine_rows(rows), changed)
+            broken = transform.quarantine_rows(rows)
+            if delta_tables.row_count(quarantine) or not broken.isEmpty():
+                replace_rows(quarantine, broken, changed)
         finally:
             rows.unpersist()
             changed.unpersist()

@@ -15,8 +15,10 @@ from medallion.layers import recovery
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import changes
 from medallion.spark import checkpoints, delta_reads
+from medallion.spark.delta_writes import write_once
 from medallion.spark.plans import is_comparable
 from medallion.spark.query import RunningQuery, Sink
+from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import (
     INGESTED_AT,
@@ -54,7 +56,7 @@ class Scd(Flow):
         self.refuse_changed_definition(scd_definition(self.source), rows)
         if trigger is None:
             return None
-        stream = delta_reads.stream_table(self.spark, self.upstream_paths[0], **delta_reads.AT_ONCE)
+        stream = self.stream(self.upstream_paths[0], **delta_reads.AT_ONCE)
         writer = stream.writeStream.outputMode("append")
         merge = ChangeMerge(self.config, self.source, self.say)
         return self.start_query(writer, trigger, Sink(merge))
@@ -182,8 +184,12 @@ class ChangeMerge:
             is_complete = truncates or self._cdc.snapshot
             is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES and not is_complete
             merged, condition = self._rows_to_merge(rows, first, is_complete)
+            query = checkpoints.query_id(self._checkpoint)
+            if not delta_tables.row_count(self._table):  # no row to find
+                self._insert(merged, checkpoints.once_only(query, batch_id))
+                return
             settings = batch.sparkSession.conf  # of this query alone
-            settings.set(_APPLICATION, checkpoints.query_id(self._checkpoint))
+            settings.set(_APPLICATION, query)
             settings.set(_TRANSACTION, str(batch_id))
             self._execute(merged, condition, key_range if is_pruned else ())
         finally:
@@ -222,6 +228,7 @@ class ChangeMerge:
                 recent = log.where(F.col(INGESTED_AT) >= since)
                 latest = changes.without_deleted(latest, recent, self._keys, seconds)
             return latest, self._comparison(latest, ">")
+        log = delta_reads.rows_at(batch.sparkSession, self._log)
         touched = (log if is_complete else batch).select(*self._keys)
         if self._has_unavailable:  # a row that moved may have values of a key of the batch
             touched = touched.union(log.where(changes.is_move(log, self._keys)).select(*self._keys))
@@ -258,6 +265,11 @@ class ChangeMerge:
         new = changes.order_sql(rows, self._keys, "new")
         old = changes.order_sql(rows, self._keys, "old", has_deletes=False)
         return f"({new} {operator} {old})"
+
+    def _insert(self, rows: DataFrame, once_only: Mapping[str, str]) -> None:
+        """Append rows that are no deletes in one commit, in half the time of a merge."""
+        columns = delta_reads.read_table(rows.sparkSession, self._table).columns
+        write_once(rows.where(f"not {IS_DELETE}").select(*columns), self._table, once_only)
 
     def _execute(self, rows: DataFrame, condition: str, key_range: Sequence[Any]) -> None:
         """Merge rows in one commit.
