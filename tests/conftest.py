@@ -33,7 +33,7 @@ from tests.support.java import write_files_without_processes
 from tests.support.lakehouse import Lakehouse
 from tests.support.permissions import obey_permissions
 from tests.support.s3_server import Bucket, S3Server
-from tests.support.settings import changed_settings
+from tests.support.settings import EVICTING_STREAMS, changed_settings
 
 # Use only Java's first compiler: most code of a test runs once, so the second never pays off. Use
 # one logger context per process: by default, each of Spark's many loggers walks up the stack to
@@ -60,9 +60,8 @@ SETTINGS = {
 
 # For queries of a few rows: a state store in memory, no batches that only evict state, and no
 # checksums of checkpoint files. `production_streams` is without these.
-_EVICTION = "spark.sql.streaming.noDataMicroBatches.enabled"
 QUICK_STREAMS = {
-    _EVICTION: "false",
+    **dict.fromkeys(EVICTING_STREAMS, "false"),
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     ),
@@ -167,13 +166,6 @@ def production_streams(spark: SparkSession) -> Iterator[None]:
     """
     production = session_settings(load({}, PROJECT))
     with changed_settings(spark, {name: production.get(name) for name in QUICK_STREAMS}):
-        yield
-
-
-@pytest.fixture(scope="module")
-def evicting_streams(spark: SparkSession) -> Iterator[None]:
-    """Run batches without rows, which evict state, as in production: late rows depend on them."""
-    with changed_settings(spark, {_EVICTION: "true"}):
         yield
 
 

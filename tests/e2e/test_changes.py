@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from medallion.inspect.audit import run_audit
 from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.refresh import refresh_table
-from tests.support import FORMS, PROJECT
+from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 
 SAMPLES = PROJECT / "tests/discover/samples"
@@ -80,12 +80,19 @@ def spans(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def after_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Lakehouse]:
     """Return a copy of the lakehouse after the first run, and the one after both."""
-    folder = tmp_path_factory.mktemp("changes")
+    sources = {"orders": SOURCE, "history": HISTORY}
+    return run_each(spark, tmp_path_factory.mktemp("changes"), sources, {})
+
+
+def run_each(
+    spark: SparkSession, folder: Path, sources: dict[str, Any], gold: dict[str, Any]
+) -> list[Lakehouse]:
+    """Run all layers after each file, and return a copy of the lakehouse after each run."""
     shop = Lakehouse(spark, folder / "lakehouse")
-    shop.configure(folder, {"sources": {"orders": SOURCE, "history": HISTORY}, "gold": GOLD})
+    shop.configure(folder, {"sources": sources, "gold": gold})
     copies = []
     for number, lines in enumerate(RUNS):
-        for source in ("orders", "history"):
+        for source in sources:
             shop.land(source, f"{number}.json", *lines)
         shop.fill()
         copies.append(shop.copy(folder / str(number)))
@@ -102,12 +109,15 @@ def test_history_of_changes(after_runs: list[Lakehouse]) -> None:
     assert spans(after_runs[-1]) == EXPECTED_SPANS
 
 
-def test_gold_follows_histories(after_runs: list[Lakehouse]) -> None:
-    first, last = after_runs
+@pytest.mark.slow  # test_changing_tables has gold that follows the latest state
+def test_gold_follows_histories(spark: SparkSession, tmp_path: Path) -> None:
+    first, last = run_each(spark, tmp_path, {"history": HISTORY}, GOLD)
     assert first.rows("gold.now") == [("new", 2), ("paid", 1)]
     assert first.rows("gold.ever") == [("new", 4), ("paid", 1)]
     assert last.rows("gold.now") == [("new", 1), ("paid", 2)]
     assert last.rows("gold.ever") == [("new", 5), ("packed", 1), ("paid", 3)]
+    audit = run_audit(last.config, everything=True)
+    assert (audit.findings, audit.notes) == ((), ())
 
 
 def test_balance_of_changes(after_runs: list[Lakehouse]) -> None:
@@ -159,15 +169,13 @@ def check_balance(lakehouse: Lakehouse, *expected: int) -> None:
     assert (balance.silver_rows, balance.superseded_rows, balance.deleted_rows) == expected
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path, form: str) -> None:
+@pytest.mark.slow  # test_scd merges the history of a database, and `after_runs` another one
+def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path) -> None:
     with_customers(lakehouse, tmp_path, stored_as_scd_type=2)
     assert sorted(lakehouse.rows("silver.customers", *COLUMNS)) == sorted(EXPECTED_HISTORY)
     ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
     assert failed_rules == ["tombstone"]
     check_balance(lakehouse, 30, 0, 10)
-    if form == "short":
-        return
     request = Request("silver.customers", "name = 'n1'", cascade=True)
     result = erase_rows(lakehouse.pipeline(), request)
     assert result.erasure.rows["bronze.customers"] == 4  # all changes of customer 0

@@ -140,7 +140,8 @@ def test_messages_are_rows(first: Lakehouse) -> None:
         ("eve", "clicks", 1, 1),
     ]
     assert waiting(first) == 0
-    assert run_audit(first.config, everything=True).findings == ()
+    assert run_audit(first.config).findings == ()
+    assert check_verified(first) == []
     clicks = first.config.sources["clicks"]
     assert not SOURCE_TYPES["kafka"].scan(first.config, clicks).has_work, "it has no news"
 

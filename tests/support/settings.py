@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+EVICTING_STREAMS = {"spark.sql.streaming.noDataMicroBatches.enabled": "true"}
+"""Batches without rows, which evict state, as in production: rows are late only after one."""
+
 
 @contextmanager
 def changed_settings(spark: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:

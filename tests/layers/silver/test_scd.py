@@ -84,7 +84,9 @@ HISTORY = {"stored_as_scd_type": 2}
     ("changes", "settings"),
     [
         pytest.param(MERGED, {}, id="latest"),
-        pytest.param(MERGED, {"ignore_null_updates": True}, id="ignoring nulls"),
+        pytest.param(  # the test below has two changes
+            MERGED, {"ignore_null_updates": True}, id="ignoring nulls", marks=pytest.mark.slow
+        ),
         pytest.param(MERGED, HISTORY, id="history", marks=pytest.mark.slow),
         pytest.param(OF_DATABASE_MERGED, {}, id="latest of a database", marks=pytest.mark.slow),
         pytest.param(OF_DATABASE_MERGED, HISTORY, id="history of a database"),
@@ -106,15 +108,31 @@ def test_merge_in_batches_equals_merge_at_once(
         assert merged.rows() == expected(arrivals(MERGED, days=2))
 
 
-def test_repeated_batch_is_one_commit(spark: SparkSession, tmp_path: Path) -> None:
-    merged = Merged(spark, tmp_path)
-    merged.batch(0, change(0, 1))
-    version = delta_log.committed_version(merged.table, "query", 0)
-    assert version == delta_tables.table_version(merged.table)
-    merged.merge(frame(merged.spark, [change(0, 1)]), 0)
-    assert delta_tables.table_version(merged.table) == version
+def test_null_keeps_the_value_of_an_earlier_batch(spark: SparkSession, tmp_path: Path) -> None:
+    merged = Merged(spark, tmp_path, ignore_null_updates=True)
+    merged.batch(0, change(0, 1, name="a", n=1))
+    merged.batch(1, change(1, 2, name=None, n=2))
+    assert merged.rows() == expected([change(1, 2, name="a", n=2)])
+
+
+@pytest.fixture(scope="module")
+def two_batches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Merged:
+    """Return a table after a batch that runs twice, one without rows, and one with a tie."""
+    merged = Merged(spark, tmp_path_factory.mktemp("merged"))
+    first = change(0, 1, id=5), change(1, 1, id=5)
+    merged.batch(0, *first)
+    merged.merge(frame(merged.spark, first), 0)
     merged.merge(frame(merged.spark, []), 1)
-    assert delta_tables.table_version(merged.table) == version
+    assert merged.messages == []
+    merged.batch(2, change(2, 1, id=5, n=7), change(2, 2, id=6, n=1), change(2, 2, id=6, n=2))
+    return merged
+
+
+def test_repeated_batch_is_one_commit(two_batches: Merged) -> None:
+    table = two_batches.table
+    commits = [delta_log.committed_version(table, "query", number) for number in range(3)]
+    assert commits == [1, None, delta_tables.table_version(table)]
+    assert commits[-1] == 2
 
 
 def test_tie_message_has_an_example(spark: SparkSession, tmp_path: Path) -> None:
@@ -127,14 +145,11 @@ def test_tie_message_has_an_example(spark: SparkSession, tmp_path: Path) -> None
     )
 
 
-def test_ties_of_a_batch_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+def test_ties_of_a_batch_are_reported(two_batches: Merged) -> None:
     """A resent change is no tie; `audit --deep` finds the tie with batch 0."""
-    merged = Merged(spark, tmp_path)
-    merged.batch(0, change(0, 1, id=5), change(1, 1, id=5))
-    assert merged.messages == []
-    merged.batch(1, change(2, 1, id=5, n=7), change(2, 2, id=6, n=1), change(2, 2, id=6, n=2))
-    assert merged.messages == [
-        f"  silver.{merged.source.name} batch 1: 1 sequence with different values for one key, "
+    name = two_batches.source.name
+    assert two_batches.messages == [
+        f"  silver.{name} batch 2: 1 sequence with different values for one key, "
         'such as {"history":1,"id":6,"_sequence":2}: the later file wins, and in a file the later '
         "line"
     ]
