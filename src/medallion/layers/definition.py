@@ -48,6 +48,20 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
+def settings_document(settings: object) -> dict[str, Any]:
+    """Return the settings of a dataclass as JSON has them, by key; one that is not set is None."""
+
+    def plain(value: Any) -> Any:
+        match value:
+            case Duration():
+                return value.text
+            case Mapping():
+                return dict(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    return {key: plain(value) for key, value in vars(settings).items()}
+
+
 def changes_between(
     then: Mapping[str, Any], now: Mapping[str, Any], in_order: Collection[str] = ()
 ) -> list[Change]:

@@ -3,48 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from medallion.config.model import UTC, Aggregate, Config, GoldTable, Join, Statement
-from medallion.layers.definition import Change, changes_between
+from medallion.config.model import UTC, Aggregate, Config, GoldTable, Statement
+from medallion.layers.definition import Change, changes_between, settings_document
 from medallion.spark import checkpoints
 
 
 def gold_definition(table: GoldTable) -> dict[str, Any]:
     """Return all settings that determine the rows of a table; a change of them needs a refresh."""
-    mode, definition = {"output_mode": table.output_mode}, table.definition
     tables = [name.removeprefix("silver.") for name in table.tables]
-    match definition:
-        case Statement():
-            return {"sql": definition.sql, **mode}
-        case Join():
-            return {
-                **dict(zip(("source", "with"), tables, strict=True)),
-                "within": definition.within.text,
-                "on": dict(definition.on),
-                "where": definition.where,
-                "condition": definition.condition,
-                "kind": definition.kind,
-                "columns": dict(definition.columns),
-                **mode,
-            }
-    return {
-        "source": tables[0],
-        "window": _window(definition),
-        "slide": definition.slide.text if definition.slide else None,
-        "session": definition.session.text if definition.session else None,
-        "group_by": list(definition.group_by),
-        "measure": dict(definition.measure),
-        # Only if they are set: definitions of earlier releases lack them.
-        **({"start": definition.start.text} if definition.start else {}),
-        **({"where": definition.where} if definition.where else {}),
-        **({"time_zone": definition.time_zone} if definition.time_zone != UTC else {}),
-        **mode,
-    }
-
-
-def _window(aggregate: Aggregate) -> str | None:
-    if aggregate.calendar_unit:  # not the same as a duration: a week and 7 days start differently
-        return f"calendar {aggregate.calendar_unit}"
-    return aggregate.window.text if aggregate.window else None
+    names = dict(zip(("source", "with"), tables, strict=False))
+    own, mode = settings_document(table.definition), {"output_mode": table.output_mode}
+    match table.definition:
+        case Statement() as statement:
+            return {"sql": statement.sql, **mode}
+        case Aggregate() as aggregate:
+            if unit := aggregate.calendar_unit:  # a week and 7 days start differently
+                own["window"] = f"calendar {unit}"
+            if aggregate.time_zone == UTC:  # definitions of earlier releases lack it
+                del own["time_zone"]
+    return {**names, **own, **mode}
 
 
 def gold_changes(config: Config, table: GoldTable, then: Mapping[str, Any]) -> list[Change]:

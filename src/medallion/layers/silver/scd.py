@@ -12,6 +12,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.tables import CdcConfig
 from medallion.errors import ConfigError
 from medallion.layers import recovery
+from medallion.layers.definition import settings_document
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import changes
 from medallion.spark import checkpoints, delta_reads
@@ -76,16 +77,10 @@ class Scd(Flow):
 
 def scd_definition(source: SourceConfig) -> dict[str, Any]:
     """Return the settings that define the table; a change is refused until a refresh."""
-    cdc = _cdc(source)
-    return {
-        "keys": list(source.keys),
-        "cdc.stored_as_scd_type": cdc.stored_as_scd_type,
-        "cdc.ignore_null_updates": cdc.ignore_null_updates,
-        "cdc.tombstone_retention": cdc.tombstone_retention.text,
-        # A table of an older version has none of these.
-        **({"cdc.snapshot": True, "cdc.max_deletes": cdc.max_deletes} if cdc.snapshot else {}),
-        **({"cdc.track": list(cdc.track)} if cdc.track else {}),
-    }
+    cdc, own = _cdc(source), settings_document(source.cdc)
+    names = ["stored_as_scd_type", "ignore_null_updates", "tombstone_retention"]
+    names += ["snapshot", "max_deletes"] * cdc.snapshot + ["track"] * bool(cdc.track)
+    return {"keys": list(source.keys), **{f"cdc.{name}": own[name] for name in names}}
 
 
 def table_rows(log: DataFrame, source: SourceConfig) -> DataFrame:
