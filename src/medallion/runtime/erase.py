@@ -119,7 +119,7 @@ def erase_rows(pipeline: Pipeline, request: Request) -> EraseResult:
         _refuse_unread(config, str(request.table))
     erasure = _count_rows(pipeline, request)
     if request.is_dry_run or not (erasure.has_rows or erasure.purge):
-        return EraseResult(erasure, request.is_dry_run, _notes(config, erasure))
+        return EraseResult(erasure, request.is_dry_run, tuple(_notes(config, erasure)))
     journal.write_entry(config.layout, entry := Entry(erasure.table, erasure))
     return _complete(pipeline, entry)
 
@@ -289,7 +289,7 @@ def _complete(pipeline: Pipeline, entry: Entry[Erasure]) -> EraseResult:
         erasure = replace(erasure, origins=tuple(origins))
         entry = replace(entry, arguments=erasure)
     journal.run_steps(config.layout, entry, _steps(pipeline, erasure))
-    return EraseResult(erasure, False, _notes(config, erasure))
+    return EraseResult(erasure, False, tuple(_notes(config, erasure)))
 
 
 def _steps(pipeline: Pipeline, erasure: Erasure) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -385,20 +385,17 @@ def _purge_gold_and_records(pipeline: Pipeline, erasure: Erasure) -> None:
     maintenance.purge(config.layout.table(RUNS))
 
 
-def _notes(config: Config, erasure: Erasure) -> tuple[str, ...]:
-    """Return a message for everything that may still have such rows."""
-    layout, source, notes = config.layout, config.sources[erasure.source], list[str]()
+def _notes(config: Config, erasure: Erasure) -> Iterator[str]:
+    """Yield a message for everything that may still have such rows."""
+    layout, source = config.layout, config.sources[erasure.source]
     for origin in erasure.origins:
         if origin.action is Action.KEPT:
-            notes.append(
-                f"{origin.path} keeps {counted(origin.rows, 'row')}: medallion does not change "
-                f"{'files of a backfill' if origin.location else 'topics'}."
-            )
+            kept = "files of a backfill" if origin.location else "topics"
+            rows = counted(origin.rows, "row")
+            yield f"{origin.path} keeps {rows}: medallion does not change {kept}."
     if erasure.undecided:
-        notes.append(
-            f"bronze.{source.name} keeps {counted(erasure.undecided, 'row')} for which the "
-            "condition is null, such as malformed lines."
-        )
+        rows = f"{counted(erasure.undecided, 'row')} for which the condition is null"
+        yield f"bronze.{source.name} keeps {rows}, such as malformed lines."
     erased = {*_tables(config, erasure.table)}
     columns = {
         table: {*map(str.lower, delta_tables.column_names(path))}
@@ -407,37 +404,25 @@ def _notes(config: Config, erasure: Erasure) -> tuple[str, ...]:
     }
     for name in dict.fromkeys(column_names(erasure.condition) or ()):
         if others := [table for table in columns if name.lower() in columns[table]]:
-            notes.append(f"Other tables with a column {name} are not changed: {', '.join(others)}.")
+            yield f"Other tables with a column {name} are not changed: {', '.join(others)}."
     entries = () if source.stream else ledger.read_entries(layout, source.name)
-    unread = [
-        entry.moved_to or entry.path
-        for entry in ledger.newest_versions(entries).values()
-        if not entry.is_ingested and current_info(layout, entry.moved_to or entry.path)
-    ]
-    if unread:
-        notes.append(
-            f"{counted(len(unread), 'file')} not ingested, such as {min(unread)}: not searched."
-        )
+    waiting = (e for e in ledger.newest_versions(entries).values() if not e.is_ingested)
+    paths = (entry.moved_to or entry.path for entry in waiting)
+    if unread := [path for path in paths if current_info(layout, path)]:
+        yield f"{counted(len(unread), 'file')} not ingested, such as {min(unread)}: not searched."
     if source.lookup:
-        notes.append(f"The lookup table {source.lookup.file} is not changed.")
-    notes += [
-        f"silver.{other.name} keeps columns that it has looked up in {erasure.table}."
-        for other in config.sources.values()
-        if other.lookup and layout.root / other.lookup.file == layout.table(erasure.table)
-    ]
+        yield f"The lookup table {source.lookup.file} is not changed."
+    for other in config.sources.values():
+        if other.lookup and layout.root / other.lookup.file == layout.table(erasure.table):
+            yield f"silver.{other.name} keeps columns that it has looked up in {erasure.table}."
     for query in (query for query in _following(config, erasure.source) if not query.targets):
         _, table, output = query.name.split(".")
-        to = config.gold[table].outputs[output]
+        to, name = config.gold[table].outputs[output], query.name
         if isinstance(to, ToKafka):
-            notes.append(f"{query.name}: older messages stay in the topic {to.topic}.")
+            yield f"{name}: older messages stay in the topic {to.topic}."
         elif not erasure.purge:
-            notes.append(
-                f"{query.name} keeps what it has published: medallion refresh {query.name} "
-                "publishes the whole table again."
-            )
+            remedy = f"medallion refresh {name} publishes the whole table again"
+            yield f"{name} keeps what it has published: {remedy}."
     if not erasure.purge:
-        notes.append(
-            f"Older versions of the tables stay for {config.maintain.retention.text}: --purge "
-            "removes them at once."
-        )
-    return tuple(notes)
+        time = config.maintain.retention.text
+        yield f"Older versions of the tables stay for {time}: --purge removes them at once."
