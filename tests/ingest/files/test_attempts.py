@@ -41,6 +41,7 @@ def test_java_that_ends_names_the_files(
 
     with pytest.raises(Py4JError):
         files.sample_batch().read(end_java, "a test")
+    files.release(-1)  # as the end of a flow does
     (message,) = home.messages
     assert "Java ended while it read landing/activity/a.json and 2 more" in message
     assert set(home.states().values()) == {State.PENDING}
@@ -97,7 +98,10 @@ def test_stopped_spark_rejects_no_file(
         schema = Schema(home.config, home.source)
         files = FileSource(spark, home.config, home.source, schema, home.messages.append)
         files.poll()
-        files.sample_batch().read(count_rows, "a test")
+        try:
+            files.sample_batch().read(count_rows, "a test")
+        finally:
+            files.release(-1)  # as the end of a flow does
 
     stops = pytest.raises(error, match="no active SparkContext")
     with failing(monkeypatch, works), stops:

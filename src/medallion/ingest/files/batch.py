@@ -160,14 +160,6 @@ class FileBatch:
         return [entry.path for entry in self._entries]
 
     def read(self, work: Callable[[DataFrame], None], description: str) -> None:
-        try:
-            self._read(work, description)
-        except Exception:
-            with self.context.ledger_lock:
-                self.context.ledger.write([])  # what was postponed: the files stay in sight
-            raise
-
-    def _read(self, work: Callable[[DataFrame], None], description: str) -> None:
         if not self._is_checked:
             # Skip files that have rows in the ledger: before the checkpoint was lost, another batch
             # of this number ingested them.

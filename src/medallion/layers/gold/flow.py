@@ -18,7 +18,7 @@ from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.delta_writes import write_once
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_tables
 from medallion.storage.layout import layer_of
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
@@ -149,28 +149,6 @@ class Gold(Flow):
         if not write_once(rows, self.target_paths[0], options, mode):
             # A batch that is written is computed nevertheless, for its state.
             rows.write.format("noop").mode("overwrite").save()
-
-    def interrupted_rows(self) -> Sequence[DataFrame]:
-        """Return the rows that the interrupted batch read.
-
-        If it read a part of a version, this includes all rows of that version. A failure that also
-        needs earlier rows (a sum, a pair of a join) is left to Spark's message.
-        """
-        if self.table.follows_changes:
-            return self.upstream_rows()
-        batch, rows = checkpoints.last_planned(self.checkpoint), list[DataFrame]()
-        for table in self.upstream_paths:
-            start, end = (
-                checkpoints.delta_offset(self.checkpoint, number, table)
-                for number in (batch - 1, batch)
-            )
-            last = end.version - end.is_between_versions
-            if start.version == 0 or start.is_initial_snapshot:
-                rows.append(delta_reads.rows_at(self.spark, table, last))
-            else:
-                files = delta_log.added_files(table, start.version, last)
-                rows.append(delta_reads.rows_of(self.spark, table, files))
-        return rows
 
     def batch_metrics(self, batches: range) -> dict[str, Any]:
         """Return the rows that the batches read; interrupted batches have no metrics, and count 0.
