@@ -137,12 +137,12 @@ m.streams.display(
 )
 
 # %% [markdown]
-# `until_stream_is_ready` waits for the first result of a stream, and `streams` lists all.
+# `until_stream_is_ready` waits for the first result of a stream.
 
 # %%
 actions.writeStream.format("memory").queryName("by_hand").outputMode("complete").start()
 m.streams.until_stream_is_ready("by_hand", timeout=120)
-running = m.streams.streams()
+running = [query.name for query in spark.streams.active]
 running
 
 # %%

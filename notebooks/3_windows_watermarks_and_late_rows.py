@@ -105,13 +105,13 @@ def record_state() -> None:
     """Record the final windows, the watermark, and the number of rows dropped so far."""
     query.processAllAvailable()
     rows = spark.sql("SELECT date_format(window.start, 'HH:mm'), count FROM final").collect()
-    (stream,) = (each for each in m.streams.streams() if each.name == "final")
+    watermark = query.lastProgress.eventTime.get("watermark", "")
     dropped = sum(
         operator.numRowsDroppedByWatermark
         for progress in query.recentProgress
         for operator in progress.stateOperators
     )
-    states.append(([tuple(row) for row in rows], (stream.watermark or "")[11:16], dropped))
+    states.append(([tuple(row) for row in rows], watermark[11:16], dropped))
     print(states[-1])
 
 

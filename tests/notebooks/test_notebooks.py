@@ -61,7 +61,7 @@ def test_read_and_write_a_stream(run: Any) -> None:
     # The files have four lines, and two each.
     assert (names["rows_of_three_files"], names["rows_of_four_files"]) == (8, 10)
     assert "does not support Update output mode" in names["refused"]
-    assert names["running"][0].name == "by_hand"
+    assert names["running"] == ["by_hand"]
     assert names["still_running"] == []
 
 

@@ -1,6 +1,7 @@
 """Metrics of a lakehouse for Prometheus, in a file that the node exporter reads; no JVM."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
@@ -30,22 +31,8 @@ def write_metrics(
     Raises:
         OSError: the file cannot be written.
     """
-    codes, nightly = [each.code for each in seen.verdict.problems], seen.run_state.nightly
-    metrics: list[Metric] = [
-        ("healthy", "1 if nothing is wrong but warnings", "", {"": seen.verdict.is_healthy}),
-        ("problems", "problems", "code", {code.value: codes.count(code) for code in ProblemCode}),
-        ("free_bytes", "free space of the root", "", {"": config.layout.root.free_bytes()}),
-        *_query_metrics(statuses, seen),
-        *_source_metrics(config, statuses, seen),
-    ]
-    if nightly:
-        started = {"": nightly.started_at / 1e6}
-        metrics += [
-            ("nightly_timestamp_seconds", "start of the last nightly run", "", started),
-            ("nightly_duration_seconds", "its duration", "", {"": nightly.seconds}),
-        ]
     registry = CollectorRegistry()
-    for name, text, label, values in metrics:
+    for name, text, label, values in _metrics(config, statuses, seen):
         gauge = Gauge(f"medallion_{name}", text, [label] if label else [], registry=registry)
         for key, value in values.items():
             if value is not None:
@@ -53,9 +40,18 @@ def write_metrics(
     write_to_textfile(str(file), registry)
 
 
-def _query_metrics(statuses: Sequence[QueryStatus], seen: Observations) -> Iterator[Metric]:
-    names = [status.query for status in statuses]
-    runs = {name: seen.run_state.last[name] for name in names if name in seen.run_state.last}
+def _metrics(
+    config: Config, statuses: Sequence[QueryStatus], seen: Observations
+) -> Iterator[Metric]:
+    state, codes = seen.run_state, [each.code for each in seen.verdict.problems]
+    yield "healthy", "1 if nothing is wrong but warnings", "", {"": seen.verdict.is_healthy}
+    yield "problems", "problems", "code", {code.value: codes.count(code) for code in ProblemCode}
+    yield "free_bytes", "free space of the root", "", {"": config.layout.root.free_bytes()}
+    if nightly := state.nightly:
+        started = {"": nightly.started_at / 1e6}
+        yield "nightly_timestamp_seconds", "start of the last nightly run", "", started
+        yield "nightly_duration_seconds", "its duration", "", {"": nightly.seconds}
+    runs = {each.query: run for each in statuses if (run := state.last.get(each.query))}
     starts = {name: run.started_at / 1e6 for name, run in runs.items()}
     failed = {name: run.state == FAILED for name, run in runs.items()}
     waiting = {status.query: status.waiting_rows for status in statuses}
@@ -64,18 +60,12 @@ def _query_metrics(statuses: Sequence[QueryStatus], seen: Observations) -> Itera
     yield "query_rows_in", "rows read", "query", {n: run.rows_in for n, run in runs.items()}
     yield "query_rows_out", "rows written", "query", {n: run.rows_out for n, run in runs.items()}
     yield "query_waiting_rows", "rows that a query has not read", "query", waiting
-
-
-def _source_metrics(
-    config: Config, statuses: Sequence[QueryStatus], seen: Observations
-) -> Iterator[Metric]:
     backlogs = {s.query.partition(".")[2]: s.backlog for s in statuses if s.backlog}
     for name in ("files", "bytes", "messages"):
         values = {source: getattr(each, name) for source, each in backlogs.items()}
         yield f"source_{name}", f"{name} of a source that are not in bronze", "source", values
-    try:
-        arrivals = freshness.last_arrivals(config, seen.run_state)
-    except ITEM_ERRORS:  # the verdict has it
-        arrivals = {}
+    arrivals = dict[str, int | None]()
+    with suppress(*ITEM_ERRORS):  # the verdict has it
+        arrivals = freshness.last_arrivals(config, state)
     seconds = {name: at and at / 1e6 for name, at in arrivals.items()}
     yield "arrival_timestamp_seconds", "arrival of the newest rows", "name", seconds

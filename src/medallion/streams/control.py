@@ -1,11 +1,10 @@
-"""List, wait for and stop the streaming queries of this session."""
+"""Wait for and stop the streaming queries of this session."""
 
 import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -14,26 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError, one_line
 from medallion.spark.jvm import stop_within
-from medallion.spark.query import records_after, watermark_of
 from medallion.spark.signals import replace_handlers
 
 _PAUSE = 0.05  # seconds between two polls
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A query, with the rate and the watermark (UTC) of its last batch.
-
-    `state` is `starting`, `running` (a batch) or `waiting`.
-    """
-
-    name: str
-    id: str
-    run_id: str
-    state: str
-    last_batch: int | None
-    rows_a_second: float | None
-    watermark: str | None
 
 
 def session() -> SparkSession:
@@ -47,25 +29,6 @@ def session() -> SparkSession:
 def label(query: StreamingQuery) -> str:
     """Return the name of a query, or the start of its id."""
     return query.name or query.id[:8]
-
-
-def streams() -> list[Stream]:
-    """Return the running queries."""
-    return [stream_of(query) for query in session().streams.active]
-
-
-def stream_of(query: StreamingQuery) -> Stream:
-    """Return the state of a query."""
-    records = list(records_after(query, -1))
-    last = records[-1] if records else {}
-    state, batch, rate = _state(query), last.get("batchId"), last.get("processedRowsPerSecond")
-    return Stream(label(query), query.id, query.runId, state, batch, rate, watermark_of(last))
-
-
-def _state(query: StreamingQuery) -> str:
-    if query.status["isTriggerActive"]:
-        return "running"
-    return "waiting" if query.lastProgress else "starting"
 
 
 def exception(query: StreamingQuery) -> str | None:

@@ -23,14 +23,13 @@ from rich.text import Text
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.plans import analyzed_plan, plan_nodes
-from medallion.spark.query import records_after, trigger_options
+from medallion.spark.query import records_after, trigger_options, watermark_of
 from medallion.storage.text import counted, printable
 from medallion.streams.control import (
     exception,
     plain_interrupts,
     session,
     stop,
-    stream_of,
 )
 
 _PAUSE = 0.1  # seconds between two polls
@@ -139,15 +138,14 @@ class _Display:
 
     def draw(self, caption: str = "") -> None:
         """Draw the rows that the table has now."""
-        stream, rows = stream_of(self.query), session().table(self.query.name)
-        table = draw_table(rows, self.most_rows, self.bar, self.is_newest_shown)
-        title = f"{stream.name}: no batch yet"
-        if stream.last_batch is not None:
-            self.batch, self.rows = stream.last_batch, rows.count()
-            rate = f"{stream.rows_a_second:,.1f} rows a second"
-            title = f"{stream.name}: batch {self.batch}, {counted(self.rows, 'row')}, {rate}"
-        if stream.watermark:
-            title += f", watermark {stream.watermark}"
+        name, rows = self.query.name, session().table(self.query.name)
+        table, title = draw_table(rows, self.most_rows, self.bar, self.is_newest_shown), name
+        for last in [*records_after(self.query, -1)][-1:]:
+            self.batch, self.rows = last["batchId"], rows.count()
+            rate = f"{last.get('processedRowsPerSecond', 0):,.1f} rows a second"
+            title = f"{name}: batch {self.batch}, {counted(self.rows, 'row')}, {rate}"
+            if watermark := watermark_of(last):
+                title += f", watermark {watermark}"
         table.title, table.caption = title, Text(caption)
         show(table)
 
