@@ -19,7 +19,9 @@ from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 
 CASES = PROJECT / "tests/data/cases"
-KEYWORD_COLUMNS = "select * exclude (_source_file, _sequence, _ingested_at) from silver.kw31"
+KEYWORD_COLUMNS = (
+    "select * exclude (_source_file, _source_position, _sequence, _ingested_at) from silver.kw31"
+)
 BRONZE_COLUMNS = (
     "select * exclude (_rescued_data, _corrupt_record, _source_file, _source_modified_at, "
     "_source_position, _ingested_at, t)"
