@@ -77,8 +77,7 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
     if options.json:
         print_result(to_json({name: {"files": count} for name, count in files.items()}))
     else:
-        is_read = bool(sample.read_by(config))
-        print_result(render_tables.sample_text(config.layout.root, files, is_read))
+        print_result(render_tables.sample_text(config.layout.root, files))
     return 0
 
 
