@@ -52,7 +52,7 @@ NOTE = Problem(ProblemCode.NOTE, HOSTILE, HOSTILE)
         (render_runs.audit_text(Audit({}, (LOST, NOTE))), 5),
         (render_tables.backfill_text(BackfillResult(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
         (render_tables.schema_text([SchemaVersion(1, HOSTILE, HOSTILE, {HOSTILE: "string"})]), 2),
-        (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 12),
+        (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 11),
     ],
 )
 def test_visible_lines_escapes_control_characters(text: str, lines: int) -> None:
