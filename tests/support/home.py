@@ -11,9 +11,10 @@ from typing import Any
 from deltalake import DeltaTable
 
 from medallion.config.model import Config, SourceConfig
+from medallion.ingest.files.archive import archive_due_files
 from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.state import ledger
-from medallion.state.ledger import Entry, State
+from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.layout import Layout
 from tests.support.delta_log import added_files, rows_of_parquet
 from tests.support.lakehouse import Lakehouse, activity_source
@@ -75,6 +76,11 @@ class Home:
         discovery.enqueue(result, self.messages.append)
         discovery.ledger.write([])  # as the batch would
         return len(result.new)
+
+    def reject(self, ledger: Ledger, unreadable: list[Entry]) -> None:
+        """Record unreadable files, as a batch does, and move them, as its release does."""
+        ledger.write(unreadable)
+        archive_due_files(self.config, self.source, ledger, -1, self.messages.append)
 
     def backlog(self) -> list[Entry]:
         """Return the files that are to be ingested, enqueued or not."""

@@ -142,7 +142,7 @@ def test_rejected_file_that_is_put_back(home: Home) -> None:
     ledger = home.discovery().ledger
     reason = Reason(ReasonCode.UNREADABLE, "not text")
     unreadable = ledger.newest_entries()[0].with_state(State.UNREADABLE, reason)
-    archive.reject_files(home.layout, home.source, ledger, [unreadable])
+    home.reject(ledger, [unreadable])
     moved = home.ledger()[("a.json", 1)].moved_to
     assert moved
     assert home.poll() == 0
@@ -200,7 +200,7 @@ def test_backfill_reads_a_rejected_file_again(home: Home, tmp_path: Path) -> Non
         entry = ledger.version(str(file), version)
         assert entry
         unreadable = entry.with_state(State.UNREADABLE, Reason(ReasonCode.UNREADABLE, "too long"))
-        archive.reject_files(home.layout, home.source, ledger, [unreadable])
+        home.reject(ledger, [unreadable])
         assert home.poll() == 0
         backfill.request_backfill(home.config, home.source.name, file.parent)
         assert [len(home.backlog()), home.poll(), home.poll()] == [1, 1, 0]

@@ -52,7 +52,7 @@ def reject(home: Home, name: str = "a.json") -> Entry:
     ledger = home.discovery().ledger
     (known,) = (e for e in ledger.newest_entries() if e.path == home.path(name))
     entry = replace(known, state=State.UNREADABLE, why="truncated")
-    cleaning.reject_files(home.layout, home.source, ledger, [entry])
+    home.reject(ledger, [entry])
     return home.ledger()[name, 1]
 
 
@@ -76,7 +76,8 @@ def test_move_out_of_a_read_only_folder(home: Home, fail_os: FailOs) -> None:
     assert entry.why == "cannot be moved: Permission denied"
     entry = reject(home)
     assert (entry.state, entry.moved_to) == (State.UNREADABLE, None)
-    assert entry.why == "truncated; it could not be moved at once: Permission denied"
+    assert entry.why == "truncated"
+    assert home.messages[-1].endswith("a.json cannot be moved: Permission denied")
     assert file.is_file()
     assert file_names((home.layout.root / "archive").local) == []
     assert file_names((home.layout.root / "rejected").local) == []
@@ -122,7 +123,7 @@ def test_move_to_a_full_disk(
     monkeypatch.setattr(shutil, "copy2", copy_partly)
     entry = move(home)
     assert entry.moved_to is None
-    assert "No space left" in (entry.why or "")
+    assert "No space left" in home.messages[-1]
     assert file.read_text() == "{}\n"
     assert file_names((home.layout.root / "archive").local) == []
     assert file_names((home.layout.root / "rejected").local) == []
@@ -188,7 +189,7 @@ def test_reject_of_a_file_that_was_replaced(home: Home) -> None:
     (entry,) = home.ledger().values()
     file = home.land("a.json", "{}\n{}\n", age=4)
     unreadable = replace(entry, state=State.UNREADABLE, why="truncated")
-    cleaning.reject_files(home.layout, home.source, home.discovery().ledger, [unreadable])
+    home.reject(home.discovery().ledger, [unreadable])
     assert file.read_text() == "{}\n{}\n"
     assert file_names((home.layout.root / "rejected").local) == []
     assert home.poll() == 1

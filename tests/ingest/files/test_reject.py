@@ -26,7 +26,7 @@ def reject(home: Home, *names: str, why: str = "no reason") -> dict[str, Entry]:
         for name, f in files
         if f
     ]
-    archive.reject_files(home.layout, home.source, ledger, entries)
+    home.reject(ledger, entries)
     return {entry.path: entry for entry in home.discovery().ledger.newest_entries()}
 
 
@@ -90,7 +90,6 @@ def test_reject_never_replaces_a_file(home: Home, monkeypatch: pytest.MonkeyPatc
     entry = reject(home, home.path("a.json"))[home.path("a.json")]
     assert (other.local.read_text(), file.read_text()) == ("another one", "mine")
     assert entry.moved_to is None
-    assert "could not be moved at once" in (entry.why or "")
 
 
 def land_unmovable(home: Home, name: str = "a.json", why: str = "truncated") -> Path:
@@ -128,10 +127,11 @@ def test_reject_moves_later_without_reading_again(home: Home, clean_source: str)
     assert entry.moved_to == "rejected/activity/sub/a.json"
     assert (home.layout.root / entry.moved_to).local.read_text() == "torn\n"
     reason = (home.layout.root / f"{entry.moved_to}.reason.txt").local.read_text()
-    why = "truncated; it could not be moved at once: Not a directory"
-    assert (reason, entry.why) == (f"{home.path('sub/a.json')}: {why}\n", why)
+    assert (reason, entry.why) == (f"{home.path('sub/a.json')}: truncated\n", "truncated")
     assert not file.exists()
-    assert [rescan(home), home.queued(), home.messages] == [entry, [("sub/a.json", 1)], []]
+    assert [rescan(home), home.queued()] == [entry, [("sub/a.json", 1)]]
+    message = "  activity: landing/activity/sub/a.json cannot be moved: Not a directory"
+    assert home.messages == [message] * 3
 
 
 @pytest.mark.parametrize("overwrites", [False, True])

@@ -11,7 +11,7 @@ from medallion.storage import clock, files
 from medallion.storage.files import FileInfo
 from medallion.storage.layout import REASON_SUFFIX, Layout
 from medallion.storage.paths import StoragePath
-from medallion.storage.text import Reporter, counted, error_reason
+from medallion.storage.text import Reporter, counted, error_reason, printable
 
 _DELETED = Reason(ReasonCode.DELETED, "deleted, as the source has clean_source: delete")
 
@@ -23,7 +23,7 @@ def archive_due_files(
 
     Rows of the ledger that were postponed are written, too.
 
-    A file that cannot be moved is tried again in each run, and reported once.
+    A file that cannot be moved is tried again in each run; an ingested one is reported once.
 
     Args:
         source: the source of the files.
@@ -50,8 +50,10 @@ def archive_due_files(
             row = _move_or_delete(config.layout, source, entry)
         except OSError as error:  # the next run tries again
             text = f"cannot be moved: {error_reason(error)}"
-            reason = Reason(ReasonCode.CANNOT_MOVE, text)
-            row = entry.with_state(entry.state, reason) if entry.state == State.INGESTED else None
+            if entry.state != State.INGESTED:  # it keeps the reason of its rejection
+                report(f"  {source.name}: {printable(entry.path)} {text}")
+                continue
+            row = entry.with_state(entry.state, Reason(ReasonCode.CANNOT_MOVE, text))
         if row and row != entry:
             changed.append(row)
     ledger.write(changed)
@@ -59,30 +61,6 @@ def archive_due_files(
     for why, number in stuck.items():
         text = f"{counted(number, 'file')} whose rows are in bronze {why}"
         report(f"  {source.name}: {text} (medallion files --state {State.INGESTED})")
-
-
-def reject_files(
-    layout: Layout, source: SourceConfig, ledger: Ledger, unreadable: list[Entry]
-) -> None:
-    """Record unreadable files, and move them to `rejected/<source>/` with a reason file.
-
-    The ledger is written first: if a file is not moved, it is not read again either, and
-    `archive_due_files` moves it later.
-
-    Args:
-        source: the source of the files.
-        ledger: its ledger.
-        unreadable: the files, each with the reason.
-    """
-    ledger.write(unreadable)
-    moved: list[Entry | None] = []
-    for entry in unreadable:
-        try:
-            moved.append(_move_or_delete(layout, source, entry))
-        except OSError as error:
-            why = f"{entry.why}; it could not be moved at once: {error_reason(error)}"
-            moved.append(replace(entry, why=why))
-    ledger.write(filter(None, moved))
 
 
 def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from medallion.config.model import TYPED_FORMATS
 from medallion.errors import MedallionError
-from medallion.ingest.files import archive, content, decode, reader, typed_files
+from medallion.ingest.files import content, decode, reader, typed_files
 from medallion.ingest.files.discovery import Discovery
 from medallion.ingest.files.listing import current_info
 from medallion.ingest.files.verify import Counts, sum_by_file
@@ -104,7 +104,7 @@ class BatchContext(SourceContext):
         return entry.info.is_same(info)
 
     def reject_unreadable(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
-        """Move the files whose content has a problem to `rejected/`, and return the others."""
+        """Record the files whose content has a problem, and return the others."""
 
         def reason_of(entry: Entry) -> str | None:
             with suppress(FileNotFoundError), self.path(entry).as_local() as file:
@@ -116,7 +116,10 @@ class BatchContext(SourceContext):
     def reject_invalid(
         self, entries: list[Entry], reason_of: Callable[[Entry], str | None]
     ) -> list[Entry]:
-        """Move the files that are invalid for a reason to `rejected/`, and return the others."""
+        """Record the files that are invalid for a reason, and return the others.
+
+        They are not read again, and moved to `rejected/` when the batch is released.
+        """
         valid, invalid = [], []
         with ThreadPoolExecutor() as pool:  # Python unpacks files in parallel
             reasons = list(pool.map(reason_of, entries))
@@ -130,7 +133,7 @@ class BatchContext(SourceContext):
                 self.report(f"  {self.name}: {path}: {State.REJECTED}: {printable(reason)}")
         if invalid:
             with self.ledger_lock:  # a stream archives files beside its batches
-                archive.reject_files(self.config.layout, self.source, self.ledger, invalid)
+                self.ledger.write(invalid)
         return valid
 
 
