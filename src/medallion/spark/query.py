@@ -294,6 +294,8 @@ def start_query(
         trigger: its trigger, as `trigger_options` returns it.
         sink: the function.
     """
+    if sink.last is not None:  # an interrupted batch is completed, and no other one started
+        trigger = trigger_options(AVAILABLE_NOW)
     before = checkpoints.last_committed(checkpoint)
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**trigger)
     return RunningQuery(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)

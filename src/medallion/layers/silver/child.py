@@ -22,7 +22,7 @@ from medallion.layers.silver.writer import MERGE_SCHEMA
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.delta_writes import write_once
-from medallion.spark.query import AVAILABLE_NOW, RunningQuery, Sink, trigger_options
+from medallion.spark.query import RunningQuery, Sink
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
@@ -76,8 +76,6 @@ class Child(Flow):
         if trigger is None:
             definition.refuse_unstreamable(parent, "append")
             return None
-        if last is not None:
-            trigger = trigger_options(AVAILABLE_NOW)
         if self.table.change_keys:  # the first batch reads the complete table
             options = {**delta_reads.AT_ONCE, "readChangeFeed": "true"}
             parent = self.stream(self.upstream_paths[0], **options)

@@ -18,7 +18,7 @@ from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import SilverTables, SilverWriter
 from medallion.spark import checkpoints, delta_reads
-from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, Sink, trigger_options
+from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.state.runs import RescuedSummary
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
@@ -80,7 +80,9 @@ class Silver(Flow):
         if trigger is None:
             definition.refuse_unstreamable(rows, "append")
             return None
-        return self._start_writer(rows, trigger, recorded)
+        self._writer = SilverWriter(self, document, self._lookup)
+        sink = Sink(self._writer, last=self._last_batch)
+        return self.start_query(rows.writeStream.outputMode("append"), trigger, sink)
 
     def _bind_rules(self, document: Mapping[str, Any], bronze: DataFrame) -> rules.BoundRules:
         """Return the rules of the query, which count lost values, too, if they are reported."""
@@ -134,15 +136,6 @@ class Silver(Flow):
         where = f"{self.config.pipeline_file}: sources.{self.source.name}.silver"
         definition.refuse_nondeterministic(where, rows, self.source.silver)
         definition.refuse_changed_row_count(where, rows)
-
-    def _start_writer(
-        self, rows: DataFrame, trigger: Mapping[str, Any], recorded: int
-    ) -> RunningQuery:
-        if self._last_batch is not None:
-            trigger = trigger_options(AVAILABLE_NOW)
-        self._writer = SilverWriter(self, self._rules, self._lookup)
-        writer = rows.writeStream.outputMode("append")
-        return self.start_query(writer, trigger, Sink(self._writer, last=self._last_batch))
 
     def batch_metrics(self, batches: range) -> dict[str, Any]:
         """Return the batches' metrics, from the logs of the tables.
