@@ -31,8 +31,6 @@ _GZIP, _ZLIB = 31, 15  # window sizes by which zlib tells its formats apart
 CHUNK_BYTES = 1 << 20
 _START_BYTES = 1 << 12  # by which other formats are detected
 _PACKED_BYTES = 1 << 16  # read at once; what follows the end of a stream is copied
-# Zip archives that exceed both this unpacked size and this ratio to their own size are rejected.
-_BOMB_BYTES, _BOMB_RATIO = 1 << 30, 200
 _MEMBER = re.compile(r"(\.zip)#.*", re.IGNORECASE | re.DOTALL)
 _OFFICE_MEMBERS = ("[Content_Types].xml", "content.xml")  # of Microsoft's and of Open Document
 
@@ -140,9 +138,6 @@ def _unsupported_zip_reason(archive: zipfile.ZipFile) -> str | None:
         name = member.filename
         if Path(name).suffix.lower() in (*CODECS, ZIP, *REFUSED_CODECS, *REFUSED_ARCHIVES):
             return f"a zip archive with a packed file in it ({name}): unpack it, and land its files"
-    size, unpacked = (sum(m.compress_size for m in members), sum(m.file_size for m in members))
-    if unpacked > max(_BOMB_BYTES, _BOMB_RATIO * size):
-        return f"a zip archive of {size:,} bytes that unpacks to {unpacked:,}: {_UNPACK}"
     return None
 
 
