@@ -28,8 +28,9 @@ from medallion.runtime.maintenance import (
     unread_versions,
 )
 from medallion.spark.checkpoints import last_planned
-from medallion.state.runs import RunRecords
-from medallion.storage import delta_log, delta_tables, locks, records, table_specs
+from medallion.state.runs import LastRun, RunRecords
+from medallion.storage import clock, delta_log, delta_tables, locks, records, table_specs
+from medallion.storage.layout import Layout
 from medallion.storage.paths import StoragePath
 from medallion.storage.root_format import write_format
 from tests.support import PROJECT, checkpoints
@@ -495,3 +496,23 @@ def test_purge_leaves_the_newest_version(config: Config) -> None:
     append(config, 1)
     assert delta_tables.row_count(StoragePath(path)) == 3
     assert delta_tables.row_count(StoragePath(path), newest) == 2
+
+
+@pytest.mark.parametrize(
+    ("root", "state", "days", "is_due"),
+    [
+        ("s3://lakes/one", "done", 0, False),
+        ("s3://lakes/one", "done", 1, True),
+        ("s3://lakes/one", "idle", 0, True),  # it has removed nothing
+        ("s3://lakes/one", "failed", 0, True),
+        ("/lakes/one", "done", 0, True),
+    ],
+)
+def test_old_files_are_removed_once_a_day_in_a_bucket(
+    root: str, state: str, days: int, is_due: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = 20_000 * DAY * 1_000_000 + DAY * 500_000
+    monkeypatch.setattr(clock, "now_micros", lambda: noon + days * DAY * 500_000)
+    last = LastRun(state, None, noon, 1.0, *[None] * 7)
+    assert maintenance.is_removal_due(Layout(root), last) is is_due
+    assert maintenance.is_removal_due(Layout(root), None)

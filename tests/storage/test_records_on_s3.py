@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from arro3.core import Array, DataType, Table
+from deltalake import write_deltalake
 
 from medallion.storage import delta_log, delta_tables, objects, records
 from medallion.storage.paths import StoragePath
@@ -30,6 +32,7 @@ def rows(table: StoragePath, s3_server: S3Server, monkeypatch: pytest.MonkeyPatc
 
     def read() -> list[tuple[object, ...]]:
         with monkeypatch.context() as direct:
+            direct.setattr(delta_tables, "_opened", {})
             for name, value in s3_server.environment().items():
                 direct.setenv(name, value)
             return sorted(delta_tables.select_rows(table, "name, number"))
@@ -71,3 +74,31 @@ def test_append_beside_another_process(table: StoragePath, rows: Rows, proxy: Fa
         records.append_records(table, SPEC, [{"name": "a", "number": 1}])
     assert rows() == [("a", 1)]
     assert delta_tables.table_version(table) == 2
+
+
+def test_table_is_opened_again_by_its_new_commits(
+    bucket: Bucket, table: StoragePath, proxy: FaultProxy
+) -> None:
+    """A table that was replaced is read completely again, and none is older than its log."""
+
+    def append(*numbers: int) -> None:
+        for number in numbers:
+            options = table.delta_options
+            write_deltalake(str(table), arrow(number), mode="append", storage_options=options)
+
+    def arrow(number: int) -> Table:
+        return Table.from_pydict({"number": Array([number], DataType.int64())})
+
+    append(1, 2, 3, 4, 5)
+    first = delta_tables.open_table(table)
+    proxy.requests.clear()
+    assert (delta_tables.open_table(table), first.version()) == (first, 4)
+    assert proxy.count("lake/ops") == {"LIST": 1}
+    append(6)
+    proxy.requests.clear()
+    assert delta_tables.open_table(table).version() == 5
+    assert sum("json" in each.key for each in proxy.requests) <= 2
+    assert delta_tables.row_count(table) == 6
+    table.delete_prefix()
+    append(7, 8)
+    assert delta_tables.row_count(table) == 2

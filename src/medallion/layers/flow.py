@@ -17,7 +17,7 @@ from medallion.layers import definition, recovery
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.plans import inner_types, type_ddl
 from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_log, delta_tables, objects
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import NEW_COLUMNS
 from medallion.storage.text import Reporter, counted
@@ -153,6 +153,7 @@ class Flow(ABC):
         rows = self.spark.createDataFrame([], schema)
         options = {"mergeSchema": "true"}
         rows.write.format("delta").mode("append").options(**options).save(str(table))
+        objects.forget(str(table))
 
     def upstream_rows(self) -> Sequence[DataFrame]:
         """Return all rows of the tables that it reads."""

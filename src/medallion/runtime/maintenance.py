@@ -19,15 +19,16 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
-from medallion.state.runs import RunRecords, RunState
+from medallion.state.runs import DONE, LastRun, RunRecords, RunState
 from medallion.storage import clock, delta_log, delta_tables, locks, objects, records, table_specs
-from medallion.storage.layout import LAYERS
-from medallion.storage.paths import StoragePath
+from medallion.storage.layout import LAYERS, Layout
+from medallion.storage.paths import ObjectPath, StoragePath
 from medallion.storage.table_specs import TableSpec
 from medallion.storage.text import Reporter
 
 _PURGED_AT = "medallion.purgedAt"  # a property of a table
 _HOUR, _DAY = 3600.0, 86400.0  # seconds
+_DAY_MICROS = 86_400_000_000
 # Older files that no commit names were left by interrupted writes.
 _ORPHANED = 7 * _DAY
 
@@ -90,13 +91,18 @@ def maintain_unlocked_layers(
 
 
 def maintain(
-    config: Config, runs: RunRecords, layers: Sequence[str], is_streaming: bool = False
+    config: Config,
+    runs: RunRecords,
+    layers: Sequence[str],
+    is_streaming: bool = False,
+    removes: bool = True,
 ) -> MaintenanceResult:
     """Maintain the tables of layers whose locks the caller holds; a failure becomes a note.
 
     Args:
         runs: the recorded runs.
         layers: the locked layers.
+        removes: whether to remove old files, too.
         is_streaming: the layers' queries are running. A table whose rows they replace is not
             compacted then: of two writers that replace the same files, one fails.
     """
@@ -112,7 +118,8 @@ def maintain(
                 continue
             locks.check_locks()
             with table.lock():
-                changes, note = _maintain(config, runs, table, unread.get(table.name), is_streaming)
+                first = unread.get(table.name)
+                changes, note = _maintain(config, runs, table, first, is_streaming, removes)
         except Exception as error:  # a failure of maintenance stops nothing else
             # A query wrote the table at the same time: the next maintenance retries it.
             if not (is_streaming and isinstance(error, CommitFailedError)):
@@ -123,6 +130,17 @@ def maintain(
             done[table.name] = changes
         notes += [note] if note else []
     return MaintenanceResult(done, tuple(notes))
+
+
+def is_removal_due(layout: Layout, last: LastRun | None) -> bool:
+    """Return whether a nightly run removes old files: in a bucket, the first one of a day.
+
+    Args:
+        last: the last complete nightly run. One that was idle has removed nothing.
+    """
+    if last is None or last.state != DONE or not isinstance(layout.root, ObjectPath):
+        return True
+    return last.started_at // _DAY_MICROS < clock.now_micros() // _DAY_MICROS
 
 
 def apply_properties(config: Config, layers: Sequence[str]) -> None:
@@ -142,7 +160,9 @@ def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
         return 0
     delta = delta_tables.open_for_write(table)
-    return int(delta.optimize.compact(target_size=policy.target_file_size)["numFilesRemoved"])
+    removed = delta.optimize.compact(target_size=policy.target_file_size)["numFilesRemoved"]
+    objects.forget(str(table))
+    return int(removed)
 
 
 @objects.remembering()
@@ -218,7 +238,12 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
 
 @objects.remembering()
 def _maintain(
-    config: Config, runs: RunRecords, table: _Table, unread: int | None, is_streaming: bool
+    config: Config,
+    runs: RunRecords,
+    table: _Table,
+    unread: int | None,
+    is_streaming: bool,
+    removes: bool,
 ) -> tuple[TableChanges, str | None]:
     """Maintain one table.
 
@@ -226,6 +251,7 @@ def _maintain(
         runs: the recorded runs.
         unread: the first version that some reader has not read in full, if anything reads it.
         is_streaming: its query is running.
+        removes: whether to remove old files, too.
 
     Returns:
         The changes, and the reason if the table was left alone.
@@ -237,7 +263,9 @@ def _maintain(
     if not is_streaming:  # new properties fail a running batch
         delta_tables.set_missing_properties(path, policy.properties(table.spec))
     compacted = compact_small_files(path, policy) if table.is_compacted else 0
-    files, commits = _remove_old_files(path, policy, unread, is_idle=not is_streaming)
+    files, commits = 0, 0
+    if removes:
+        files, commits = _remove_old_files(path, policy, unread, is_idle=not is_streaming)
     return TableChanges(compacted, files, commits), None
 
 
@@ -265,7 +293,7 @@ def _remove_old_files(
         removed += _vacuum(table, max(keep, _ORPHANED), orphans=True)
     commits = delta_log.commit_versions(table)
     if keep <= policy.retention.seconds:  # it uses the retention in the table's properties
-        delta_tables.open_for_write(table).cleanup_metadata()
+        delta_tables.open_table(table).cleanup_metadata()
         objects.forget(str(table))
     changes = table / "_change_data"  # vacuum ignores them
     latest = (now - keep - _DAY) * 1_000_000

@@ -73,6 +73,7 @@ class Nightly:
         if PUBLISH in layers_in_use(self.config):
             self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
 
+    @objects.remembering()
     def _handle_edits(self) -> None:
         """Let edited tables be rebuilt with their layers, or leave them and their readers out."""
         waiting = waiting_tables(self.config)
@@ -83,8 +84,11 @@ class Nightly:
         else:  # the verdict has a problem for all
             self.left_out |= waiting.keys() | {q.name for q in readers(self.config, waiting)}
 
+    @objects.remembering()
     def _maintain(self) -> None:
-        for note in maintenance.maintain(self.config, self.pipeline.runs, LAYERS).notes:
+        runs = self.pipeline.runs
+        is_due = maintenance.is_removal_due(self.config.layout, runs.run_state.nightly)
+        for note in maintenance.maintain(self.config, runs, LAYERS, removes=is_due).notes:
             self._report(f"  {note}")
 
     def _run_layer(self, layer: str, level: Sequence[Flow] | None = None) -> list[PendingGate]:

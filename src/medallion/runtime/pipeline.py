@@ -33,7 +33,7 @@ from medallion.spark.watch import await_all, never_silent
 from medallion.state import journal, pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
-from medallion.storage import delta_tables
+from medallion.storage import delta_tables, objects
 from medallion.storage.layout import layer_of
 from medallion.storage.text import Reporter
 
@@ -78,6 +78,7 @@ class Pipeline:
         """
         return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
 
+    @objects.remembering()
     def start_flow(
         self, flow: Flow, trigger: Mapping[str, Any] | None, is_new: bool = False
     ) -> bool:
@@ -209,6 +210,7 @@ class Pipeline:
         again = [self.flow(flow.name) for flow in restarted if flow.name not in unrecorded]
         return failures + (self._run_level(again) if again else [])
 
+    @objects.remembering()
     def _start_if_due(self, flow: Flow) -> bool:
         """Start a query on all available input; return False if it has nothing to do."""
         with self._named_errors(flow):

@@ -178,9 +178,10 @@ def read_document(checkpoint: StoragePath, name: str) -> dict[str, Any] | None:
 def _read_documents(checkpoint: StoragePath) -> dict[str, dict[str, Any] | None]:
     """Return all documents by name."""
     file = checkpoint / _DOCUMENTS
-    if not file.is_stored():
+    try:
+        documents = json_object(file.read().decode(errors="replace"))
+    except FileNotFoundError:
         return {}
-    documents = json_object(file.read().decode(errors="replace"))
     if documents is None:
         effect = "then its query continues with the current configuration"
         raise MedallionError(

@@ -19,7 +19,7 @@ from medallion.config.values import Duration
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, errors, jvm
 from medallion.spark.errors import SPARK_ERRORS, Failure, FailureCode, describe_error
-from medallion.storage import clock, locks
+from medallion.storage import clock, locks, objects
 from medallion.storage.paths import StoragePath
 
 
@@ -298,7 +298,9 @@ def start_query(
         trigger = trigger_options(AVAILABLE_NOW)
     before = checkpoints.last_committed(checkpoint)
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**trigger)
-    return RunningQuery(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
+    query = writer.foreachBatch(sink).start()
+    objects.forget(str(checkpoint))
+    return RunningQuery(name, query, checkpoint, before, sink)
 
 
 def stop_all(runs: Iterable[RunningQuery]) -> None:

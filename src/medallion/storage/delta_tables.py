@@ -7,14 +7,13 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from medallion.errors import MedallionError, UsageError, error_message
 from medallion.storage import delta_log, objects
-from medallion.storage.paths import StoragePath
+from medallion.storage.paths import ObjectPath, StoragePath
 from medallion.storage.table_specs import Columns
 from medallion.storage.text import counted
 
@@ -74,12 +73,28 @@ def open_table(table: StoragePath) -> DeltaTable:
     Raises:
         MedallionError: it cannot be read; the message names the corrupt file and what to do.
     """
-    return _cached_table(table, (table / "_delta_log").state())
+    state, known = (table / "_delta_log").state(), _opened.get(table)
+    if known and known[0] == state:
+        return known[1]
+    is_longer = known is not None and isinstance(table, ObjectPath) and known[0] < state
+    delta = _updated(table, known[1]) if known and is_longer else open_for_write(table)
+    _opened[table] = state, delta
+    return delta
 
 
-@lru_cache(maxsize=64)  # a nightly run opens each table ten times, for 5 ms each
-def _cached_table(table: StoragePath, _: Hashable) -> DeltaTable:
-    return open_for_write(table)
+def _updated(table: StoragePath, delta: DeltaTable) -> DeltaTable:
+    """Return an open table at its newest version, for which only new commits are read."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        delta.load_as_version(max(delta_log.commit_versions(table)))
+    except (DeltaError, OSError):
+        return open_for_write(table)  # which names what is corrupt
+    return delta
+
+
+# The tables that were opened, by path, with the states of their logs.
+_opened: dict[StoragePath, tuple[frozenset[Hashable], DeltaTable]] = {}
 
 
 def open_for_write(table: StoragePath) -> DeltaTable:
@@ -316,6 +331,7 @@ def set_missing_properties(table: StoragePath, properties: Mapping[str, str]) ->
     """Set the properties that a table lacks or has with another value."""
     if missing := properties_to_set(table, properties):
         open_for_write(table).alter.set_table_properties(missing)
+        objects.forget(str(table))
 
 
 def properties_to_set(table: StoragePath, properties: Mapping[str, str]) -> dict[str, str]:

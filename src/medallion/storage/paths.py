@@ -168,7 +168,7 @@ class StoragePath(os.PathLike[str]):
                     if isinstance(state, FileInfo):
                         yield entry.name, state
 
-    def state(self) -> Hashable:
+    def state(self) -> frozenset[Hashable]:
         """Return a value that changes if any file in this directory is written or deleted."""
         return files.directory_state(self.address)
 
@@ -405,7 +405,7 @@ class ObjectPath(StoragePath):
         for key, info in sorted(objects.list_level(self.address)[1]):
             yield posixpath.basename(key), info
 
-    def state(self) -> Hashable:
+    def state(self) -> frozenset[Hashable]:
         return frozenset(objects.list_level(self.address)[1])
 
     def free_bytes(self) -> int | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from medallion.storage import delta_log, delta_tables, locks, objects
 from medallion.storage.layout import Layout
-from medallion.storage.paths import StoragePath
+from medallion.storage.paths import ObjectPath, StoragePath
 from medallion.storage.table_specs import Columns, TableSpec, record_column_sql
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 _Row = TypeVar("_Row", bound="DataclassInstance")
-_MOST_FILES = 24
+_MOST_FILES, _MOST_OBJECTS = 24, 4
 _APPLICATION = "medallion.records"
 _TRIES, _LONGEST_PAUSE = 100, 0.1  # seconds
 
@@ -151,7 +151,9 @@ def _commit(
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
 
-    writer, version = uuid.uuid4().hex, -1
+    # In a bucket the cached object reads only the new commits.
+    is_object, writer, version = isinstance(table, ObjectPath), uuid.uuid4().hex, -1
+    open_ = delta_tables.open_table if is_object else delta_tables.open_for_write
     with PROCESS_LOCK:
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -159,7 +161,7 @@ def _commit(
                 delta_tables.create_table(table, schema, spec.properties())
                 if not write:
                     return
-                delta = delta_tables.open_for_write(table)
+                delta = open_(table)
                 version = delta.version() + 1
                 once = [Transaction(_APPLICATION, version)]
                 write(delta, CommitProperties({"writer": writer}, app_transactions=once))
@@ -193,10 +195,12 @@ def _compact(table: StoragePath, written: DeltaTable) -> None:
     Errors, such as a full disk, are ignored: the next write tries again.
     """
     is_allowed = locks.is_held_here(Layout(table.parent.parent), "bronze")
+    most = _MOST_OBJECTS if isinstance(table, ObjectPath) else _MOST_FILES
     with suppress(Exception):
-        if is_allowed and len(written.file_uris()) > _MOST_FILES:
+        if is_allowed and len(written.file_uris()) > most:
             locks.check_locks()
-            delta_tables.open_for_write(table).optimize.compact()
+            delta_tables.open_table(table).optimize.compact()
+            objects.forget(str(table))
 
 
 def _arrow_table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:

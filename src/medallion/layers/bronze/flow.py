@@ -22,7 +22,7 @@ from medallion.layers.rescued import rescued_report, rescued_summary
 from medallion.spark import checkpoints
 from medallion.spark.delta_writes import ROWS_READ
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_log, delta_tables, objects
 from medallion.storage.delta_log import Transaction
 from medallion.storage.table_specs import SOURCE_FILE
 from medallion.storage.text import Reporter, counted
@@ -128,6 +128,7 @@ class Bronze(Flow):
             rows = rows.to(schema.table_type())  # comments
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(self._table))
+        objects.forget(str(self._table))
 
     def _rewritten(self, rows: DataFrame, schema: Schema) -> DataFrame:
         partitions = schema.partition_types
