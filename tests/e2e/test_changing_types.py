@@ -42,7 +42,7 @@ SOURCES: Mapping[str, dict[str, Any]] = {
 }
 # The others have quick tests of their formats and of their schema evolution.
 _SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("widening", "table")]
-_ALL = ["lines", "typed", *_SLOW]
+_ALL = ["lines", pytest.param("typed", marks=pytest.mark.slow), *_SLOW]
 _WITH_AMOUNTS = ["lines", *_SLOW]
 
 

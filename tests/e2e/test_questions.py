@@ -62,4 +62,4 @@ def test_nightly_run_asks_each_question_once(
         assert asked.pop(("older_table_reason", query)) == 1
     del asked["write_entries", "nothing"]
     assert asked == {}
-    assert run_audit(filled.config, everything=True).findings == ()
+    assert run_audit(filled.config).findings == ()

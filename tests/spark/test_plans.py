@@ -41,14 +41,16 @@ def test_replace_columns_replaces_names_alone(spark: SparkSession, sql: str, rep
     assert replace_columns(spark, sql, {"day": "row.d"}) == replaced
 
 
-def test_replace_columns_replaces_all_keywords(spark: SparkSession) -> None:
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_replace_columns_replaces_all_keywords(spark: SparkSession, step: int) -> None:
     """Each of Spark's words is a column in an expression, except literals and a function."""
     words = spark.sql("select lower(keyword) as word from sql_keywords()").collect()
     columns = sorted({row.word for row in words} - {"current_path", "false", "null", "true"})
     assert len(columns) > 400
     values = {name: f"row.`{name}`" for name in columns}
-    replaced = ", ".join(f"(row.`{name}`)" for name in columns)
-    sql = f"array(1, {', '.join(columns)})"
+    some = [name for n, name in enumerate(columns) if not n % step or name.startswith("current")]
+    replaced = ", ".join(f"(row.`{name}`)" for name in some)
+    sql = f"array(1, {', '.join(some)})"
     assert replace_columns(spark, sql, values) == f"array(1, {replaced})"
 
 
