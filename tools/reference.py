@@ -210,7 +210,7 @@ def login_rows() -> list[tuple[str, ...]]:
             "`MEDALLION_METRICS_FILE`",
             "an absolute path",
             "",
-            attribute_docs(operations.Monitoring)["metrics_file"],
+            attribute_docs(model.Config)["metrics_file"],
         ),
         *(
             (

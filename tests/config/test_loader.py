@@ -14,7 +14,7 @@ from medallion.config import loader
 from medallion.config.document import read_yaml
 from medallion.config.loader import load, load_with_errors
 from medallion.config.model import Aggregate, GoldTable, ReaderOptions, Statement
-from medallion.config.operations import Monitoring, OnFailure
+from medallion.config.operations import OnFailure
 from medallion.config.queries import queries, readers
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
@@ -320,13 +320,13 @@ def test_cdc_defaults(tmp_path: Path) -> None:
 def test_alert_url_comes_from_the_environment(tmp_path: Path) -> None:
     value = {"post": "${HOOK}", "command": ["mail", "me"], "details": True}
     project, url = edited(tmp_path, "on_failure", value=value), "https://hooks.example.org/T0KEN"
-    on_failure = load({"HOOK": url}, project).monitoring.on_failure
+    on_failure = load({"HOOK": url}, project).on_failure
     assert on_failure == OnFailure(("mail", "me"), url, True, "HOOK")
     assert "T0KEN" not in repr(on_failure)
     (tmp_path / ".env").write_text(f"HOOK={url}\n")
-    assert load({}, project).monitoring.on_failure.post == url
+    assert load({}, project).on_failure.post == url
     (tmp_path / ".env").unlink()
-    unset = load({}, project).monitoring.on_failure
+    unset = load({}, project).on_failure
     assert (unset.post, unset.is_configured) == (None, True), (
         "each alert reports the unset variable"
     )
@@ -337,9 +337,9 @@ def test_alert_url_comes_from_the_environment(tmp_path: Path) -> None:
 
 def test_metrics_file_is_absolute(tmp_path: Path) -> None:
     project = edited(tmp_path, "maintain", value={})
-    assert load({}, project).monitoring == Monitoring()
+    assert load({}, project).metrics_file is None
     file = {"MEDALLION_METRICS_FILE": "/metrics/m.prom"}
-    assert load(file, project).monitoring.metrics_file == Path("/metrics/m.prom")
+    assert load(file, project).metrics_file == Path("/metrics/m.prom")
     with pytest.raises(ConfigError, match=r"m\.prom must be an absolute path"):
         load({"MEDALLION_METRICS_FILE": "m.prom"}, project)
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from medallion.cli import main
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.config.operations import Monitoring, OnFailure
+from medallion.config.operations import OnFailure
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.problems import LakehouseVerdict, Problem, ProblemCode
 from medallion.runtime import hooks
@@ -68,8 +68,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def alerting(home: Home, **on_failure: Any) -> Config:
-    monitoring = Monitoring(on_failure=OnFailure(**on_failure))
-    return replace(home.project_config, monitoring=monitoring)
+    return replace(home.project_config, on_failure=OnFailure(**on_failure))
 
 
 def test_alert_is_posted_without_values_of_rows(home: Home, receiver: Receiver) -> None:

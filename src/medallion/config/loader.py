@@ -18,7 +18,7 @@ from medallion.config import values
 from medallion.config.document import Node, read_text, read_yaml
 from medallion.config.gold import inputs_first, parse_gold_table, refuse_shared_topics
 from medallion.config.model import ON_CHANGE, Config, GoldTable, SilverTable, SourceConfig
-from medallion.config.operations import Login, Maintenance, Monitoring, OnFailure
+from medallion.config.operations import Login, Maintenance, OnFailure
 from medallion.config.sources import (
     parents_first,
     parse_child_table,
@@ -126,7 +126,9 @@ def load_with_errors(
         views=views or {},
         on_change=attempt(lambda: document.choice(_CHANGE, ON_CHANGE)) or ON_CHANGE[0],
         silver=silver,
-        monitoring=attempt(lambda: parse_monitoring(document, variables)) or Monitoring(),
+        on_failure=attempt(lambda: parse_on_failure(document.child("on_failure"), variables))
+        or OnFailure(),
+        metrics_file=attempt(lambda: _metrics_file(variables)),
     )
     return config, errors
 
@@ -342,22 +344,11 @@ def parse_maintenance(node: Node) -> Maintenance:
     return policy
 
 
-def parse_monitoring(document: Node, variables: Mapping[str, str]) -> Monitoring:
-    """Parse what is sent and written for other systems; by default that is nothing.
-
-    Args:
-        variables: the environment and `.env`.
-
-    Raises:
-        ConfigError: a key is unknown or invalid.
-    """
+def _metrics_file(variables: Mapping[str, str]) -> Path | None:
     file = variables.get(METRICS_FILE)
     if file and not Path(file).is_absolute():
         raise ConfigError(f"{METRICS_FILE}: {file} must be an absolute path.")
-    return Monitoring(
-        on_failure=parse_on_failure(document.child("on_failure"), variables),
-        metrics_file=Path(file) if file else None,
-    )
+    return Path(file) if file else None
 
 
 def parse_on_failure(node: Node, variables: Mapping[str, str]) -> OnFailure:

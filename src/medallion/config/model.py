@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from medallion.config import values
-from medallion.config.operations import Login, Maintenance, Monitoring
+from medallion.config.operations import Login, Maintenance, OnFailure
 from medallion.config.tables import CdcConfig, ChildTable, Kafka, LookupConfig, OutputConfig
 from medallion.config.values import Duration, choice_key, key
 from medallion.errors import UsageError
@@ -414,7 +414,9 @@ class Config:
             and of Spark.
         on_change: `wait`: tables whose definition was edited wait for `medallion apply`, and a
             nightly run names them. `apply`: the nightly run rebuilds them.
-        monitoring: What is sent and written for other systems.
+        on_failure: The alerts of runs that fail.
+        metrics_file: The file of metrics for Prometheus; its name ends with `.prom` for the node
+            exporter.
     """
 
     pipeline_file: Path
@@ -429,7 +431,8 @@ class Config:
     views: Mapping[str, str] = field(default_factory=dict)
     silver: Mapping[str, ChildTable] = field(default_factory=dict)
     on_change: str = "wait"
-    monitoring: Monitoring = field(default_factory=Monitoring)
+    on_failure: OnFailure = field(default_factory=OnFailure)
+    metrics_file: Path | None = None
 
     def source(self, name: str) -> SourceConfig:
         """Return the settings of one source.

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from medallion.config import values
 from medallion.config.values import Duration, key
@@ -74,17 +73,3 @@ class OnFailure:
     def is_configured(self) -> bool:
         """Return whether there is an alert to send."""
         return bool(self.command or self.post or self.variable)
-
-
-@dataclass(frozen=True)
-class Monitoring:
-    """What is sent and written for other systems.
-
-    Attributes:
-        on_failure: the alerts.
-        metrics_file: The file of metrics for Prometheus; its name ends with `.prom` for the node
-            exporter.
-    """
-
-    on_failure: OnFailure = field(default_factory=OnFailure)
-    metrics_file: Path | None = None

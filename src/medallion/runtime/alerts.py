@@ -37,7 +37,7 @@ def send_alerts(
     Yields:
         A message for each alert that could not be sent; it has no secret.
     """
-    settings = config.monitoring.on_failure
+    settings = config.on_failure
     if not settings.details:
         without = (replace(each, sentence=each.detail) for each in verdict.problems)
         verdict = LakehouseVerdict(tuple(without))

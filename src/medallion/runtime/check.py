@@ -434,7 +434,7 @@ def _check_input(
 
 def _plan(config: Config, result: CheckResult) -> None:
     runs = RunRecords(config.layout)
-    alerts = config.monitoring.on_failure
+    alerts = config.on_failure
     if alerts.variable and not alerts.post:
         sentence = f"on_failure.post: {alerts.variable} is not set: no alert is sent."
         result.problems.append(Problem(ProblemCode.DOUBTFUL, "on_failure.post", sentence))

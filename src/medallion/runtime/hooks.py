@@ -22,10 +22,9 @@ def after_command(
     Yields:
         A message for each alert or file that failed.
     """
-    monitoring = config.monitoring
-    has_alerts = status != 0 and command in _RUNS and monitoring.on_failure.is_configured
-    has_metrics = monitoring.metrics_file is not None and command in (*_RUNS, "status")
-    if not (has_alerts or has_metrics):
+    has_alerts = status != 0 and command in _RUNS and config.on_failure.is_configured
+    metrics_file = config.metrics_file if command in (*_RUNS, "status") else None
+    if not (has_alerts or metrics_file):
         return
     from medallion.inspect.status import query_statuses  # here: most commands do not need these
     from medallion.inspect.verdict import observe
@@ -36,10 +35,10 @@ def after_command(
         seen = observe(config, statuses)
         if has_alerts:
             yield from send_alerts(config, command, status, seen.verdict, error)
-        if monitoring.metrics_file and has_metrics:
+        if metrics_file:
             from medallion.runtime.metrics import write_metrics
 
-            write_metrics(config, monitoring.metrics_file, statuses, seen)
+            write_metrics(config, metrics_file, statuses, seen)
     except Exception as failure:  # of a hook, which must not fail the command
         what = METRICS_FILE if isinstance(failure, OSError) else "alerts and metrics"
         yield f"{what}: {type(failure).__name__}: {error_reason(failure)}."

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -16,14 +15,6 @@ from medallion.spark.jvm import stop_within
 from medallion.spark.signals import replace_handlers
 
 _PAUSE = 0.05  # seconds between two polls
-
-
-def session() -> SparkSession:
-    """Return the Spark session of this process."""
-    try:
-        return SparkSession.active()
-    except PySparkRuntimeError:
-        raise UsageError("No Spark session: start one with medallion.spark_session().") from None
 
 
 def label(query: StreamingQuery) -> str:
@@ -50,7 +41,7 @@ def until_stream_is_ready(
         UsageError: no query of that name runs.
         StreamError: it failed, or was not ready in time.
     """
-    active = {query.name: query for query in session().streams.active}
+    active = {query.name: query for query in SparkSession.active().streams.active}
     query = active.get(query_or_name) if isinstance(query_or_name, str) else query_or_name
     if query is None:
         names = ", ".join(sorted(map(label, active.values()))) or "none"

@@ -11,7 +11,7 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import NumericType
@@ -28,7 +28,6 @@ from medallion.storage.text import counted, printable
 from medallion.streams.control import (
     exception,
     plain_interrupts,
-    session,
     stop,
 )
 
@@ -86,7 +85,7 @@ def display(
     end = time.monotonic() + (seconds or math.inf)
     failure = _Display(query, bar, rows, mode != "complete", end).run()
     if not stream_name:
-        session().catalog.dropTempView(name)
+        df.sparkSession.catalog.dropTempView(name)
     if failure:
         raise StreamError(f"{name} failed: {failure}")
     return query
@@ -138,7 +137,7 @@ class _Display:
 
     def draw(self, caption: str = "") -> None:
         """Draw the rows that the table has now."""
-        name, rows = self.query.name, session().table(self.query.name)
+        name, rows = self.query.name, SparkSession.active().table(self.query.name)
         table, title = draw_table(rows, self.most_rows, self.bar, self.is_newest_shown), name
         for last in [*records_after(self.query, -1)][-1:]:
             self.batch, self.rows = last["batchId"], rows.count()
