@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
+from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 from medallion.quality.suites import suite_path
 from tests.support.command import Cli
-from tests.support.fault_proxy import COMMIT, COMMITS, OFFSETS, STATE, FaultProxy, held
+from tests.support.fault_proxy import COMMIT, COMMITS, OFFSETS, STATE, FaultProxy, held, refused
 from tests.support.s3_server import Bucket, S3Server
 from tools import cluster
 
@@ -281,6 +283,30 @@ def test_cluster_that_shares_nothing_but_the_bucket(
             for table in TABLES:
                 assert content(s3, table) == content(cli, table), table
     assert s3.json("audit")["balanced"] is True
+
+
+def run_until_credentials_expire(s3: S3Cli, proxy: FaultProxy, key: str, skip: int) -> Any:
+    """Return the result of a run for which all requests are refused after one of this key."""
+    expired = proxy.inject(refused(400, "ExpiredToken"), ".*", times=math.inf)
+    with ExitStack() as stack:
+        expire = held(lambda: stack.enter_context(expired))
+        with proxy.inject(expire, "PUT", key, skip=skip) as hits:
+            result = s3("nightly")
+        assert hits
+    return result
+
+
+def test_credentials_that_expire_in_a_run(s3: S3Cli, cli: Cli, proxy: FaultProxy) -> None:
+    """It fails with that reason, and the next one with new credentials loses no row."""
+    for each in (s3, cli):
+        assert each("land", "--source", "event", "--rows", "400", "--dirty").returncode == 0
+    for key, skip in ((r"/bronze/event" + COMMIT, 1), (STATE, 0)):
+        result = run_until_credentials_expire(s3, proxy, key, skip)
+        assert result.returncode in (1, 2), result.stderr
+        assert "expired" in result.stderr.lower()
+    assert s3("nightly").returncode == cli("nightly").returncode == 0
+    assert [content(s3, table) for table in TABLES] == [content(cli, table) for table in TABLES]
+    assert s3.json("audit", "--deep")["balanced"] is True
 
 
 def test_second_writer_is_refused(s3: S3Cli, proxy: FaultProxy) -> None:

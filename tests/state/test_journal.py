@@ -29,9 +29,10 @@ from medallion.state.journal import (
 )
 from medallion.state.runs import RunRecords
 from medallion.storage import files, locks
-from medallion.storage.layout import LAYERS, StagingLayout
+from medallion.storage.layout import LAYERS, Layout, StagingLayout
 from tests.support import PROJECT
 from tests.support.home import Home
+from tests.support.s3_server import Bucket
 
 SILVER, GOLD = "silver.activity", "gold.device_totals"
 BUILT = Rebuild((SILVER, "quarantine.activity"), "q", 1, {"query": SILVER})
@@ -343,3 +344,21 @@ def test_older_refresh_that_has_not_built_a_table(home: Home) -> None:
     file = home.layout.root / "_refresh/plan.json"
     file.write_atomic(json.dumps({**document, "then": [SILVER, GOLD]}))
     assert journal.rebuilds(home.config) == {n: Entry(n, Rebuild()) for n in (SILVER, GOLD)}
+
+
+def test_new_root_in_a_bucket_is_not_within_another(bucket: Bucket) -> None:
+    project = load({}, PROJECT)
+
+    def lock(key: str) -> None:
+        config = replace(project, layout=Layout(bucket.url(key)))
+        with journal.lock_layers(config, ["bronze"], "run bronze", lambda _: None):
+            pass
+
+    lock("team/lake")
+    lock("team/other")
+    for key, other in (("team/lake/landing/x", "team/lake"), ("team", "team/lake")):
+        with pytest.raises(UsageError, match=f"{other} is one, and they would read each other's"):
+            lock(key)
+        assert not any(name.startswith(f"{key}/_") for name in bucket.keys(key))
+    bucket.write("team/_format.json", bucket.read("team/lake/_format.json"))
+    lock("team/lake")  # as before

@@ -12,7 +12,7 @@ from medallion.storage import objects
 from medallion.storage.files import EntryType, FileInfo
 from medallion.storage.layout import Layout
 from medallion.storage.paths import ObjectPath, StoragePath
-from tests.support.fault_proxy import NO_CONDITIONS, FaultProxy, held, lost_answer, refused
+from tests.support.fault_proxy import NO_CONDITIONS, Fault, FaultProxy, held, lost_answer, refused
 from tests.support.s3_server import Bucket
 
 
@@ -139,6 +139,19 @@ def test_move_to_free_archives_once(root: StoragePath, bucket: Bucket) -> None:
     assert (root / "c").move_to_free(root / "archive/c", FileInfo(1, 1, "0")) is None
 
 
+def test_large_object_is_not_copied_by_the_store(
+    root: StoragePath, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "MOST_COPIED", 4)
+    for name, content in (("small", "1234"), ("large", "12345")):
+        file, archive = put(root / name, content), root / "archive" / name
+        proxy.requests.clear()
+        assert file.move_to_free(archive, info_of(file)) == archive
+        assert (archive.read(), file.info()) == (content.encode(), None)
+        copied = ["x-amz-copy-source" in each.headers for each in proxy.requests]
+        assert any(copied) is (name == "small")
+
+
 def test_move_to_free_leaves_a_new_object(root: StoragePath, proxy: FaultProxy) -> None:
     """It is overwritten between copy and deletion."""
     file = put(root / "a", "1")
@@ -217,10 +230,15 @@ def test_errors_have_reasons(
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"), [(403, "access is denied"), (503, "the store answers 503 SlowDown")]
+    ("fault", "reason"),
+    [
+        (refused(403), "access is denied"),
+        (refused(400, "ExpiredToken"), "the credentials have expired"),
+        (refused(503), "the store answers 503 SlowDown"),
+    ],
 )
 def test_refused_requests(
-    root: StoragePath, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, status: int, reason: str
+    root: StoragePath, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, fault: Fault, reason: str
 ) -> None:
     monkeypatch.setattr(objects, "_TRIES", 0)
     file = put(root / "a", "1")
@@ -230,7 +248,7 @@ def test_refused_requests(
         ("PUT", lambda: file.write_atomic("2")),
         ("DELETE|POST", file.delete),
     ):
-        with proxy.inject(refused(status), method), pytest.raises(OSError, match=reason):
+        with proxy.inject(fault, method), pytest.raises(OSError, match=reason):
             call()
     assert file.read() == b"1"
 

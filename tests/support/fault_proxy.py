@@ -48,12 +48,13 @@ class Fault:
     status: int | None = None
     forwards: bool = True
     strips_conditions: bool = False
+    code: str = ""
     before: Callable[[], object] = lambda: None
 
 
-def refused(status: int) -> Fault:
-    """Return the fault of a request that the server refuses with this status."""
-    return Fault(status, forwards=False)
+def refused(status: int, code: str = "") -> Fault:
+    """Return the fault of a request that the server refuses with this status, and S3's code."""
+    return Fault(status, forwards=False, code=code)
 
 
 def lost_answer(status: int = 0) -> Fault:
@@ -196,8 +197,9 @@ class FaultProxy:
             sent = {name: value for name, value in sent.items() if name in _UNSIGNED}
         answer = _forward(upstream, handler.command, path, sent, body) if fault.forwards else None
         if fault.status is not None:
-            code = f"<Error><Code>{_ERRORS.get(fault.status)}</Code></Error>".encode()
-            answer = _Answer(fault.status, {"content-type": "application/xml"}, code)
+            code = fault.code or _ERRORS.get(fault.status)
+            error = f"<Error><Code>{code}</Code></Error>".encode()
+            answer = _Answer(fault.status, {"content-type": "application/xml"}, error)
         if answer is not None and answer.status:
             _answer(handler, answer)
         else:

@@ -19,7 +19,7 @@ from medallion.errors import ITEM_ERRORS, MedallionError, UsageError
 from medallion.spark import checkpoints
 from medallion.storage import delta_tables, locks
 from medallion.storage.layout import LAYERS, Layout, layer_of
-from medallion.storage.paths import StoragePath
+from medallion.storage.paths import ObjectPath, StoragePath
 from medallion.storage.root_format import FORMAT, read_format, write_format
 from medallion.storage.text import Reporter, printable
 
@@ -404,11 +404,24 @@ def _older_documents(config: Config) -> Iterator[tuple[list[Entry[Any]], Callabl
                 yield [Entry(f"quarantine.{name}", Replay(**replay))], remove
 
 
+def _refuse_nested_root(layout: Layout) -> None:
+    """Raise UsageError if a new root in a bucket is within another one, or directly around one."""
+    root = layout.root
+    for other in (*root.parents, *root.children()) if isinstance(root, ObjectPath) else ():
+        if Layout(other).format.is_stored():
+            raise UsageError(
+                f"{root} cannot be a new lakehouse: {other} is one, and they would read each "
+                "other's files. Name a prefix beside it in MEDALLION_HOME."
+            )
+
+
 def _upgrade_format(config: Config, command: str, report: Reporter) -> None:
     """Upgrade a lakehouse of an earlier release; safe to repeat after a kill at any write."""
     layout = config.layout
     if (version := read_format(layout)) == FORMAT:
         return
+    if version is None:
+        _refuse_nested_root(layout)
     # Processes of that release, which hold these locks, may use what is converted.
     with locks.lock_layers(layout, LAYERS, command):
         for entries, remove in [*_older_documents(config)]:

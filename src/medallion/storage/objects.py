@@ -60,6 +60,8 @@ _REASONS = {
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,
 }
+MOST_COPIED = 5 * 2**30
+"""The size in bytes up to which S3 copies an object itself."""
 _CHUNK = 10 * 1024 * 1024
 # Seconds. A request may transfer megabytes.
 _CONNECT, _REQUEST, _RETRY, _TRIES = 5, 120, 60, 5

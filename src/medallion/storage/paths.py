@@ -256,8 +256,12 @@ class StoragePath(os.PathLike[str]):
         self.parent.create_directory()
         files.write_atomic(self.local, data)
 
-    def copy_from(self, file: StoragePath) -> None:
-        """Copy a file here, atomically and durably; the directory is created."""
+    def copy_from(self, file: StoragePath, size: int = 0) -> None:
+        """Copy a file here, atomically and durably; the directory is created.
+
+        Args:
+            size: its size in bytes, if it may be large: a bucket's own copy has a limit.
+        """
         self.parent.create_directory()
         with file.as_local() as local, files.replacing(self.local) as unfinished:
             shutil.copyfile(local, unfinished)
@@ -332,7 +336,7 @@ class StoragePath(os.PathLike[str]):
             if copied is None:
                 if info is None:
                     return None
-                path.copy_from(self)
+                path.copy_from(self, info.size)
                 break
             # An interrupted process may have copied it, and perhaps deleted it.
             if copied.size == if_unchanged.size and (not info or self.has_same_bytes(path)):
@@ -460,8 +464,9 @@ class ObjectPath(StoragePath):
         """Write this object if there is none; return False if another process wrote it."""
         return objects.create(self.address, data)
 
-    def copy_from(self, file: StoragePath) -> None:
-        if objects.in_bucket_of(file.address, "") == objects.in_bucket_of(self.address, ""):
+    def copy_from(self, file: StoragePath, size: int = 0) -> None:
+        is_same = objects.in_bucket_of(file.address, "") == objects.in_bucket_of(self.address, "")
+        if is_same and size <= objects.MOST_COPIED:
             objects.copy(file.address, self.address)
         else:
             with file.as_local() as local:
