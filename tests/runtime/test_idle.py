@@ -71,6 +71,9 @@ CHANGES: dict[str, Callable[[Config, Bucket], object]] = {
     "a requested backfill": lambda config, _: request_backfill(config, "event", "old"),
     "a new file": lambda _, bucket: bucket.write("lake/landing/event/3.json", b"{}\n"),
     "a new file of no source": lambda _, bucket: bucket.write("lake/landing/x/1.json", b"{}"),
+    "a new file below a hidden name": lambda _, bucket: bucket.write(
+        "lake/landing/_in/1.json", b"1"
+    ),
     "a replaced file": lambda _, bucket: bucket.write("lake/landing/event/1.json", b"[]\n"),
     "a deleted file": lambda config, _: (config.layout.landing("event") / "1.json").delete(),
     "a deleted table": lambda config, _: config.layout.table("gold.any").delete_prefix(),

@@ -17,7 +17,6 @@ from typing import Any
 from medallion.config.model import Config
 from medallion.config.operations import Login, OnFailure
 from medallion.config.queries import layers_in_use, queries
-from medallion.ingest.files.listing import walk_directory
 from medallion.inspect import freshness
 from medallion.runtime import planner
 from medallion.runtime.outcome import Outcome
@@ -56,18 +55,19 @@ def digest_state(config: Config) -> str:
     """
     layout, sources = config.layout, config.sources.values()
     has_stream = any(source.stream for source in sources)
-    if not isinstance(layout.root, ObjectPath) or has_stream or config.metrics_file:
-        return ""
     landing, schemas = layout.landing(""), {q.layer for q in queries(config)} | {"quarantine"}
     others = {folder for source in sources for folder in source.folders_in(layout)}
     folders = sorted({landing, *(each for each in others if each.below(landing) is None)})
+    are_objects = all(isinstance(each, ObjectPath) for each in folders)
+    if not are_objects or has_stream or config.metrics_file:
+        return ""
     with suppress(OSError):  # which the run reports
         seen = (
             replace(config, login=Login(), on_failure=OnFailure()),
             pending_work.settings_digests(config),
             layout.journal.names(),
             [(layout.root / schema).names() for schema in sorted(schemas)],
-            [list(walk_directory(folder, "*", ())) for folder in folders],
+            [(each.info(), objects.list_objects(each.address)) for each in folders],
         )
         return hashlib.sha256(repr(seen).encode(errors="surrogateescape")).hexdigest()
     return ""
