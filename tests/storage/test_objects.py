@@ -94,6 +94,16 @@ def test_tree_has_each_directory(root: StoragePath) -> None:
     ]
 
 
+def test_sizes_are_one_listing(root: StoragePath, proxy: FaultProxy, tmp_path: Path) -> None:
+    for place in (root, StoragePath(tmp_path)):
+        put(place / "t/a b=1/c%20d", "123")
+        put(place / "t/e", "1")
+        proxy.requests.clear()
+        sizes = (place / "t").sizes_below(["a b=1/c%20d", "e", "f"])
+        assert sizes == {"a b=1/c%20d": 3, "e": 1}
+        assert proxy.count() == ({"LIST": 1} if place is root else {})
+
+
 def test_markers_of_folders_are_no_files(root: StoragePath, bucket: Bucket) -> None:
     """Consoles create empty objects whose keys end with a slash."""
     put(root / "empty")

@@ -43,6 +43,7 @@ from medallion.state.ledger import ReasonCode
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
 from medallion.storage.layout import layer_of
+from medallion.storage.paths import ObjectPath
 from medallion.storage.table_specs import INGESTED_AT, SPAN, WINDOW, bronze_columns, column_name
 from medallion.storage.text import counted
 
@@ -171,6 +172,8 @@ def _check_installation(config: Config, result: CheckResult) -> None:
 
 def _check_permissions(config: Config, result: CheckResult) -> None:
     layout = config.layout
+    if isinstance(layout.root, ObjectPath):  # only a write can tell
+        return
     directories = (layout.root, *layout.internal_directories(), *layout.tables().values())
     remedy = "Grant it, or set MEDALLION_HOME to another folder."
     for path in directories:

@@ -344,8 +344,8 @@ def require_data_files(table: StoragePath, delta: DeltaTable) -> None:
     """Raise MedallionError if a data file is missing, or has another size than in the log."""
     adds = delta.get_add_actions()
     sizes = dict(zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True))
-    infos = {path: (table / unquote(path)).info() for path in sizes}
-    lost = [path for path, info in infos.items() if not info or info.size != sizes[path]]
+    stored = table.sizes_below(map(unquote, sizes))
+    lost = [path for path, size in sizes.items() if stored.get(unquote(path)) != size]
     if lost:
         missing = f"{counted(len(lost), 'data file')} missing or truncated, such as {min(lost)}"
         raise _unreadable_table_error(table, OSError(missing))
