@@ -140,8 +140,8 @@ m.streams.display(
 # `until_stream_is_ready` waits for the first result of a stream.
 
 # %%
-actions.writeStream.format("memory").queryName("by_hand").outputMode("complete").start()
-m.streams.until_stream_is_ready("by_hand", timeout=120)
+query = actions.writeStream.format("memory").queryName("by_hand").outputMode("complete").start()
+m.streams.until_stream_is_ready(query, timeout=120)
 running = [query.name for query in spark.streams.active]
 running
 

@@ -34,7 +34,6 @@ def test_overview_of_an_empty_lakehouse(config: Config) -> None:
     config.layout.root.local.mkdir(parents=True)
     overview = take_overview(config)
     assert (overview.runs, overview.periods) == ((), {"event": []})
-    assert overview.rules == {"event": []}
     assert overview.sizes == {}
     assert overview.examples == {"event": []}
     assert overview.unreadable == ()
@@ -70,8 +69,6 @@ def test_overview_quarantine_by_rule(config: Config) -> None:
     )
     overview = take_overview(config)
     assert overview.broken == {"event": {"a": 5, "b": 4}}
-    points = [(FIRST, "a", 4), (FIRST, "b", 4), (FIRST.replace(minute=5), "a", 1)]
-    assert overview.rules["event"] == points
     examples = overview.examples["event"]
     assert [row["rule"] for row in examples] == ["a", "a", "a", "b", "b", "b"]
     assert examples[0] == {

@@ -17,6 +17,7 @@ HIDDEN = [
     "DESC ANALYZE INSERT OVERWRITE gold.device_totals SELECT * FROM gold.device_totals",
     "describe delete from gold.device_totals",
     "EXPLAIN",
+    "EXPLAIN ANALYZE SELECT 1",
     "(COPY (SELECT 1) TO 'OUT')",
     "WITH a AS (SELECT 1) INSERT INTO gold.device_counts SELECT * FROM gold.device_counts",
     "WITH a AS (DELETE FROM gold.device_counts) SELECT 1",

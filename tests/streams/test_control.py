@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion import streams
-from medallion.errors import UsageError
 from medallion.factory.sample import FILES
 from medallion.spark.errors import StreamError
 from medallion.spark.signals import replace_handlers
@@ -22,7 +21,7 @@ from tests.support.doors import Doors, in_memory
 @pytest.mark.usefixtures("production_streams")
 def test_stream_from_start_to_end(doors: Doors) -> None:
     query = in_memory(doors.df, "doors")
-    assert streams.until_stream_is_ready("doors").runId == query.runId  # it found no input
+    assert streams.until_stream_is_ready(query) is query  # it found no input
     assert streams.exception(query) is None
     assert streams.stop_all_streams() == []
     assert not query.isActive
@@ -57,12 +56,6 @@ def test_stop_all_streams_beside_one_that_hangs(doors: Doors) -> None:
     finally:
         resume.set()
     assert hanging.awaitTermination(60)
-
-
-def test_unknown_streams_are_refused(doors: Doors) -> None:
-    in_memory(doors.df, "doors")
-    with pytest.raises(UsageError, match=r"no stream 'windows' here; there are: .*doors"):
-        streams.until_stream_is_ready("windows")
 
 
 def test_ctrl_c_ends_the_wait_but_no_stream(doors: Doors) -> None:

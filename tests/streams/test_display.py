@@ -64,7 +64,6 @@ def test_display_ends_by_ctrl_c(doors: Doors, screen: RecordingScreen) -> None:
 
     screen.on_draw = interrupt
     query = streams.display(doors.df, "doors")
-    assert query is not None
     assert screen.last_caption == "stopped: interrupted"
     assert (query.isActive, other.isActive) == (False, True)
     assert signal.getsignal(signal.SIGINT) is before
@@ -76,11 +75,6 @@ def test_display_reports_a_failure(doors: Doors, screen: RecordingScreen) -> Non
     with pytest.raises(StreamError, match=r"broken failed: .*the hinge is gone"):
         streams.display(failing, "broken")
     assert "the hinge is gone" in screen.last_caption
-
-
-def test_display_of_a_batch_is_drawn_once(spark: SparkSession, screen: RecordingScreen) -> None:
-    assert streams.display(spark.sql("SELECT 1 AS n")) is None
-    assert list(map(rows_of, screen.tables)) == [[("1",)]]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,6 @@ OVERVIEW = Overview(
         QueryStatus("silver.event", "failed", 3, None, 100, 100, 0, None, HOSTILE),
     ),
     periods={"event": [(day, "silver", 6) for day in DAYS]},
-    rules={"event": [(DAYS[0], rule, 2) for rule in ("no_device", HOSTILE)]},
     examples={
         "event": (
             {"rule": "no_device", "id": HOSTILE, "_failed_rules": ["no_device"], "n": 5},

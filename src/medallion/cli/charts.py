@@ -25,11 +25,9 @@ _FATES = ("silver", "quarantined", "duplicate", "superseded", "deleted", "waitin
 def all_charts(overview: Overview) -> dict[str, Chart]:
     """Return the data of each chart by the name that the page has for it."""
     charts = {f"flow:{name}": flow(balance) for name, balance in overview.audit.balances.items()}
-    for prefix, periods in (("periods", overview.periods), ("rules", overview.rules)):
-        for name, points in periods.items():
-            if points:
-                drawn = {"type": "overTime", "stacked": True, "colors": _COLORS}
-                charts[f"{prefix}:{name}"] = drawn | _over_time(points)
+    drawn = {"type": "overTime", "stacked": True, "colors": _COLORS}
+    periods = {name: points for name, points in overview.periods.items() if points}
+    charts |= {f"periods:{name}": drawn | _over_time(points) for name, points in periods.items()}
     for table in overview.gold:
         if chart := gold_chart(table):
             charts[f"gold:{table.table}"] = chart

@@ -19,7 +19,6 @@ from medallion.state import runs
 from medallion.state.runs import RunState
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.delta_tables import TableSize
-from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, SOURCE_POSITION
 
 _GOLD_ROWS, _RUNS, _PERIODS, _EXAMPLES = 500, 300, 60, 3
@@ -51,7 +50,7 @@ class Run:
 
 
 Periods = Mapping[str, Sequence[tuple[datetime, str, int]]]
-"""By name, the start of a minute, hour or day, a rule or `rows`, and how many rows."""
+"""By name, the start of a minute, hour or day, `rows`, and how many rows."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,6 @@ class Overview:
         unreadable: messages about parts that cannot be read.
         statuses: the status of each query.
         periods: the ingested rows of each source over time, oldest first.
-        rules: the quarantined rows of each rule over time, oldest first.
         examples: quarantined rows by silver table, newest first, at most three of each rule.
         sizes: the size of each table.
     """
@@ -89,7 +87,6 @@ class Overview:
     unreadable: tuple[str, ...] = ()
     statuses: tuple[QueryStatus, ...] = ()
     periods: Periods = field(default_factory=dict)
-    rules: Periods = field(default_factory=dict)
     examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     sizes: Mapping[str, TableSize] = field(default_factory=dict)
 
@@ -134,8 +131,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         gates=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "gate"))),
         runs=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "query"))),
         statuses=tuple(query_statuses(config)),
-        periods=by_name(config.sources, _source_periods),
-        rules=by_name(silver, _rule_periods),
+        periods=by_name(config.sources, _periods),
         examples=examples,
         sizes=sizes,
         unreadable=tuple(each.sentence for each in parts.problems),  # the last
@@ -160,39 +156,18 @@ def _quarantine_examples(config: Config, name: str) -> list[Mapping[str, Any]]:
     return [{k: v for k, v in row.items() if v is not None and k != "_nth"} for row in rows]
 
 
-def _rule_periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
-    table = config.layout.table(f"quarantine.{name}")
-    rules = f"(select unnest({FAILED_RULES}) as rule, {INGESTED_AT} from rows)"
-    return _periods(table, INGESTED_AT, rules, "rule, count(*)")
-
-
-def _source_periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
-    """Return the rows that were ingested over time; a refresh ingests none."""
-    of_bronze = f"query = 'bronze.{name}' and kind = 'query' and state <> '{runs.REFRESHED}'"
-    source = f"(select started_at, rows_in from rows where {of_bronze} and rows_in > 0)"
+def _periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
+    """Return the ingested rows of the newest minutes, hours or days; a refresh ingests none."""
     table = config.layout.table(runs.TABLE)
-    return _periods(table, "started_at", source, "'rows', sum(rows_in)")
-
-
-def _periods(
-    table: StoragePath, time: str, source: str, what: str
-) -> list[tuple[datetime, str, int]]:
-    """Return the numbers of rows in the newest minutes, hours or days.
-
-    Args:
-        time: its column of times.
-        source: the rows to count, as SQL over `rows`.
-        what: a name and the number of its rows, as SQL.
-    """
-    span = f"extract(epoch from max({time})) - extract(epoch from min({time}))"
+    of_bronze = f"query = 'bronze.{name}' and kind = 'query' and state <> '{runs.REFRESHED}'"
+    source = f"(select started_at as at, rows_in from rows where {of_bronze} and rows_in > 0)"
+    span = "extract(epoch from max(at)) - extract(epoch from min(at))"
     seconds = [row[0] for row in delta_tables.select_rows(table, span, source=source)]
     if not seconds or seconds[0] is None:
         return []
     unit = next((unit for unit, longest in _UNITS if seconds[0] < longest), "day")
-    columns = f"date_trunc('{unit}', {time}), {what}"
-    rows = delta_tables.select_rows(table, columns, "group by 1, 2 order by 1, 2", source)
-    newest = sorted({row[0] for row in rows})[-_PERIODS:]
-    return [(start, name, count) for start, name, count in rows if start in newest]
+    columns = f"date_trunc('{unit}', at), 'rows', sum(rows_in)"
+    return delta_tables.select_rows(table, columns, "group by 1 order by 1", source)[-_PERIODS:]
 
 
 def _newest_runs(config: Config, kind: str) -> list[Run]:

@@ -77,7 +77,7 @@ _TOKEN = re.compile(
 _BEFORE_TAG = re.compile(r"(?:^|[\s(,=<>|+*/-])\Z")
 _READS = {"SELECT", "WITH", "VALUES"}
 _DESCRIBES = {"DESCRIBE", "DESC"}
-_OPTIONS = {"ANALYZE", "VERBOSE", "FORMAT"}  # of EXPLAIN
+_OPTIONS = {"ANALYZE", "VERBOSE", "FORMAT"}  # of EXPLAIN, which are refused
 SUM_OVERFLOW = "a sum does not fit its type"
 _WIDE = " * arrow_cast(1, 'Decimal256(1, 0)')"
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
@@ -109,19 +109,11 @@ def _require_read_only(statement: str, tokens: list[_Token]) -> str:
     words = [token.text.upper() for token in tokens]
     if ";" in words:
         raise UsageError("one statement at a time: there is a ; between two of them")
-    at = _after_explain(words)
+    at = int(words[0] == "EXPLAIN")
     if refused := _writing_words(words, at):
         raise UsageError(f"only SELECT, SHOW, DESCRIBE and EXPLAIN are supported, not {refused}")
     body = statement[tokens[at].start : tokens[-1].start + len(tokens[-1].text)]
     return " ".join([*words[:at], body])
-
-
-def _after_explain(words: list[str]) -> int:
-    """Return the index of the word after EXPLAIN and its options; 0 without EXPLAIN."""
-    at = int(words[0] == "EXPLAIN")
-    while 0 < at < len(words) and words[at] in _OPTIONS:
-        at += 2 if words[at] == "FORMAT" else 1
-    return at
 
 
 def _writing_words(words: list[str], at: int) -> str | None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion.errors import UsageError
 from medallion.spark.errors import StreamError, one_line
 from medallion.spark.jvm import stop_within
 from medallion.spark.signals import replace_handlers
@@ -28,24 +27,15 @@ def exception(query: StreamingQuery) -> str | None:
     return None if failure is None else one_line(str(failure))
 
 
-def until_stream_is_ready(
-    query_or_name: StreamingQuery | str, timeout: float = 60
-) -> StreamingQuery:
+def until_stream_is_ready(query: StreamingQuery, timeout: float = 60) -> StreamingQuery:
     """Wait until a query has completed a batch, found no input, or ended; return it.
 
     Args:
-        query_or_name: a query, or the name of a running one.
         timeout: seconds.
 
     Raises:
-        UsageError: no query of that name runs.
         StreamError: it failed, or was not ready in time.
     """
-    active = {query.name: query for query in SparkSession.active().streams.active}
-    query = active.get(query_or_name) if isinstance(query_or_name, str) else query_or_name
-    if query is None:
-        names = ", ".join(sorted(map(label, active.values()))) or "none"
-        raise UsageError(f"There is no stream {query_or_name!r} here; there are: {names}.")
     end = time.monotonic() + timeout
     with plain_interrupts():
         while query.isActive and not query.lastProgress and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Show a DataFrame as a table or bar chart; that of a stream is updated batch by batch.
+"""Show a stream as a table or bar chart, which is updated batch by batch.
 
 Spark formats the values, as in `show`, and rich draws the table in a terminal or a notebook.
 Control characters are escaped, and markup has no effect.
@@ -46,7 +46,7 @@ def display(
     bar: str | None = None,
     rows: int = 20,
     seconds: float | None = None,
-) -> StreamingQuery | None:
+) -> StreamingQuery:
     """Show a stream as it grows.
 
     A notebook's cell is updated with each batch; a terminal gets another table.
@@ -55,7 +55,7 @@ def display(
     cell is interrupted), or when the table has 100,000 rows; then the stream is stopped.
 
     Args:
-        df: a stream. Any other DataFrame is shown once, and None is returned.
+        df: a stream.
         stream_name: name of the query and of its table in memory, which SQL can read; without a
             name the table is removed at the end.
         trigger: an interval, or `available-now`.
@@ -72,9 +72,6 @@ def display(
         raise UsageError("rows must be a whole number above 0, and seconds above 0.")
     arguments = trigger_options(trigger)
     refuse_invalid_bar(df, bar)
-    if not df.isStreaming:
-        show(draw_table(df, rows, bar))
-        return None
     name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
     mode = output_mode or ("complete" if _has_aggregate(df) else "append")
     try:
