@@ -335,9 +335,13 @@ def delete_below(address: str) -> None:
     """Delete an object of this key and all objects below it."""
     import obstore
 
-    delete(address)
+    forget(address)
+    keys = [each.key for each in list_objects(address)]
+    if object_info(address):  # in a versioned bucket a deletion of nothing leaves a marker
+        delete(address)
     with _opened(address) as (store, _):
-        obstore.delete(store, [each.key for each in list_objects(address)])
+        obstore.delete(store, keys)
+    forget(address)
 
 
 def delete_unchanged(address: str, tag: str | None) -> bool:
@@ -378,7 +382,7 @@ def _delete_if_match(address: str, tag: str) -> bool:
             return True
     except HTTPError as error:
         if error.code in (404, 412):
-            return error.code == 404
+            return object_info(address) is None  # of a deletion marker stores answer 412, too
         reason = _reason(address, error.read().decode(errors="replace"), error.code)
     except (URLError, TimeoutError):
         reason = _no_answer(address)
