@@ -170,7 +170,7 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     if not valid or few or width < (1 if is_named else 2):
         return None
     by = _DELIMITERS[options.get("delimiter", ",")]
-    reason = f"{len(valid)} of {len(rows)} rows have {counted(width, 'field')} between {by}"
+    reason = f"{len(valid)} of {len(rows)} lines have {counted(width, 'field')} between {by}"
     if valid[0][1] is not first and "comment" not in options:
         options["skipRows"] = valid[0][0] - 1
         reason += f"; {counted(options['skipRows'], 'line')} before them"
