@@ -180,5 +180,6 @@ def _rescued_in_item(
 def _rescued_field(path: tuple[str, ...], value: str, name: str | None = None) -> str:
     """Return SQL of one rescued field: its path, with a name (SQL) at the end, and its value."""
     names = ", ".join([string_literal(each) for each in path] + ([name] if name else []))
-    example = f"left({value}, {_EXAMPLE_LENGTH})"
+    # A repeated field may be null in one of its places.
+    example = f"left(coalesce({value}, 'null'), {_EXAMPLE_LENGTH})"
     return f"named_struct('path', array({names}), 'example', {example})"
