@@ -10,7 +10,6 @@ import base64
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from functools import cache
@@ -134,21 +133,16 @@ def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 class ReportServer(ThreadingHTTPServer):
-    """A server of one page, created again if it is older than `REFRESH_SECONDS`."""
+    """A server of one page, which is created for each request, one at a time."""
 
     def __init__(self, config: Config, port: int) -> None:
         super().__init__((_ADDRESS, port), _Handler)
         self._config, self._lock = config, threading.Lock()
-        self._page, self._created_at = b"", -float("inf")
 
     def page(self) -> bytes:
         """Return the page; beside a stream it does not wait for unrecorded batches."""
         with self._lock:
-            if time.monotonic() - self._created_at > REFRESH_SECONDS:
-                overview = take_overview(self._config, patience=0)
-                self._page = report_html(overview, REFRESH_SECONDS).encode()
-                self._created_at = time.monotonic()
-            return self._page
+            return report_html(take_overview(self._config, patience=0), REFRESH_SECONDS).encode()
 
 
 class _Handler(BaseHTTPRequestHandler):
