@@ -52,7 +52,7 @@ def opens(window: Column, name: str) -> list[tuple[str, str, int]]:
     counts = events.where("action = 'open'").groupBy(window.alias("window"), "action").count()
     times = [F.date_format(f"window.{end}", "HH:mm:ss").alias(end) for end in ("start", "end")]
     shown = counts.select(*times, "count").orderBy("start")
-    m.streams.display(shown, name, trigger="available-now", output_mode="complete", bar="count")
+    m.streams.display(shown, name, trigger="available-now", bar="count")
     return [tuple(row) for row in spark.table(name).orderBy("start").collect()]
 
 

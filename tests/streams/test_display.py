@@ -83,7 +83,6 @@ def test_display_reports_a_failure(doors: Doors, screen: RecordingScreen) -> Non
         ({"bar": "door"}, "bar='door' is not a column of numbers"),
         ({"rows": 0}, "rows must be a whole number above 0"),
         ({"seconds": -1}, "seconds above 0"),
-        ({"output_mode": "complete"}, "no streaming aggregations"),
         ({"trigger": "continuous"}, "no trigger 'continuous'"),
         ({"stream_name": "my-doors"}, "Invalid view name: my-doors"),
     ],

@@ -25,11 +25,7 @@ from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.plans import analyzed_plan, plan_nodes
 from medallion.spark.query import records_after, trigger_options, watermark_of
 from medallion.storage.text import counted, printable
-from medallion.streams.control import (
-    exception,
-    plain_interrupts,
-    stop,
-)
+from medallion.streams.control import exception, plain_interrupts, stop
 
 _PAUSE = 0.1  # seconds between two polls
 _MOST_ROWS = 100_000  # the table is in memory
@@ -42,14 +38,14 @@ def display(
     stream_name: str | None = None,
     *,
     trigger: str = "1 second",
-    output_mode: str | None = None,
     bar: str | None = None,
     rows: int = 20,
     seconds: float | None = None,
 ) -> StreamingQuery:
     """Show a stream as it grows.
 
-    A notebook's cell is updated with each batch; a terminal gets another table.
+    A notebook's cell is updated with each batch; a terminal gets another table. The output mode is
+    `complete` for an aggregation, else `append`.
 
     The display ends when the stream does, after `seconds`, with Ctrl-C (in a notebook, when the
     cell is interrupted), or when the table has 100,000 rows; then the stream is stopped.
@@ -59,7 +55,6 @@ def display(
         stream_name: name of the query and of its table in memory, which SQL can read; without a
             name the table is removed at the end.
         trigger: an interval, or `available-now`.
-        output_mode: by default `complete` for an aggregation, else `append`.
         bar: a column of numbers to draw as bars.
         rows: the most rows to show: the first in complete mode, else the newest.
         seconds: the time to show it.
@@ -73,7 +68,7 @@ def display(
     arguments = trigger_options(trigger)
     refuse_invalid_bar(df, bar)
     name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
-    mode = output_mode or ("complete" if _has_aggregate(df) else "append")
+    mode = "complete" if _has_aggregate(df) else "append"
     try:
         writer = df.writeStream.format("memory").queryName(name).outputMode(mode)
         query = writer.trigger(**arguments).start()
