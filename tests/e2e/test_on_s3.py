@@ -6,6 +6,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from copy import deepcopy
@@ -15,7 +17,8 @@ from typing import Any
 import pytest
 
 from medallion.quality.suites import suite_path
-from tests.support.command import Cli
+from tests.support import PROJECT
+from tests.support.command import Cli, run_beeline
 from tests.support.fault_proxy import COMMIT, COMMITS, OFFSETS, STATE, FaultProxy, held, refused
 from tests.support.s3_server import Bucket, S3Server
 from tools import cluster
@@ -283,6 +286,35 @@ def test_cluster_that_shares_nothing_but_the_bucket(
             for table in TABLES:
                 assert content(s3, table) == content(cli, table), table
     assert s3.json("audit")["balanced"] is True
+
+
+def test_spark_submit_thrift_and_check_of_sql(s3: S3Cli, cli: Cli) -> None:
+    """Commands with sessions of their own read and write the same tables."""
+    for each in (s3, cli):
+        assert each("land", "--source", "event", "--rows", "400", "--dirty").returncode == 0
+    assert cli("nightly").returncode == 0
+    for job in ("bronze", "silver", "gold"):
+        submitted = subprocess.run(
+            [str(Path(sys.executable).parent / "spark-submit"), f"jobs/{job}.py"],
+            env=s3.environment,
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert submitted.returncode == 0, submitted.stderr
+    for table in TABLES:
+        assert content(s3, table) == content(cli, table), table
+    checked = s3("check", "--sql")
+    assert checked.returncode == 0, checked.stdout
+    with s3.start("thrift", "--port", "0") as server:
+        assert server.stdout
+        url = server.stdout.readline().partition(" ")[0]
+        status, out, err = run_beeline(url, "SELECT count(*) AS n FROM silver.event")
+        rows = len(content(cli, "silver.event"))
+        assert (status, out) == (0, f"n\n{rows}\n"), err
+        server.send_signal(signal.SIGINT)
+        assert server.communicate(timeout=60)[0] == "stopped\n"
 
 
 def run_until_credentials_expire(s3: S3Cli, proxy: FaultProxy, key: str, skip: int) -> Any:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from medallion.cli.main import main
-from medallion.install.jars import spark_home
-from tests.support.command import Cli
+from tests.support.command import Cli, run_beeline
 from tests.support.sql import write
 
 COUNTS = "SELECT * FROM (VALUES ('a', 1), ('b', 2)) AS t(device, n)"
@@ -51,16 +48,11 @@ def test_thrift_serves_tables_and_views(cli: Cli, tmp_path: Path) -> None:
     url, _, rest = server.stdout.readline().partition(" ")
     assert (url.partition("127.0.0.1")[0], rest) == ("jdbc:hive2://", "until Ctrl-C\n")
 
-    def run_beeline(statement: str) -> tuple[int, str, str]:
-        beeline = [str(spark_home() / "bin/beeline"), "--silent=true", "--outputformat=csv2"]
-        command = [*beeline, "-u", url, "-n", "analyst", "-e", statement]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        # Beeline repeats its prompt in the output.
-        return process.returncode, re.sub(r"^0: \S+> ", "", process.stdout), process.stderr
-
-    assert run_beeline("SELECT * FROM gold.device_counts ORDER BY n")[1] == "device,n\na,1\nb,2\n"
-    assert run_beeline("SELECT * FROM total")[1] == "n\n3\n"
-    status, _, err = run_beeline("SELECT * FROM gold.device_count")
+    assert (
+        run_beeline(url, "SELECT * FROM gold.device_counts ORDER BY n")[1] == "device,n\na,1\nb,2\n"
+    )
+    assert run_beeline(url, "SELECT * FROM total")[1] == "n\n3\n"
+    status, _, err = run_beeline(url, "SELECT * FROM gold.device_count")
     assert (status != 0, "TABLE_OR_VIEW_NOT_FOUND" in err) == (True, True)
     server.send_signal(signal.SIGINT)
     out, err = server.communicate(timeout=60)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
 
+from medallion.install.jars import spark_home
 from medallion.spark.settings import DEFAULTS, FIRST_COMPILER, INTERPRETED, SETTINGS
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
@@ -65,3 +67,12 @@ class Cli:
         process = self(*arguments, "--json")
         assert process.returncode == 0, process.stderr
         return json.loads(process.stdout)
+
+
+def run_beeline(url: str, statement: str) -> tuple[int, str, str]:
+    """Return status, output and errors of a statement that Beeline sends to a Thrift server."""
+    beeline = [str(spark_home() / "bin/beeline"), "--silent=true", "--outputformat=csv2"]
+    command = [*beeline, "-u", url, "-n", "analyst", "-e", statement]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    # Beeline repeats its prompt in the output.
+    return process.returncode, re.sub(r"^0: \S+> ", "", process.stdout), process.stderr
