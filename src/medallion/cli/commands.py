@@ -223,7 +223,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
 def _print_nightly(
     options: argparse.Namespace, report: Reporter, lines: NightlyLines, seconds: float
 ) -> None:
-    """Print the result of a nightly run, and how long it took in seconds."""
+    """Print the result of a nightly run, and its duration in seconds."""
     for line in lines.news:
         report(line)
     if options.json:

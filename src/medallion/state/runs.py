@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from medallion.quality.suites import Failure
-from medallion.storage import delta_tables, records, table_specs
+from medallion.storage import delta_tables, objects, records, table_specs
 from medallion.storage.layout import Layout
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import Columns, TableSpec
@@ -228,6 +228,7 @@ class RunRecords:
         self._read: RunState | None = None
 
     @property
+    @objects.remembering()
     def run_state(self) -> RunState:
         """Return the recorded state of all queries and gates."""
         if self._read is None:

@@ -157,6 +157,7 @@ def _open_version(table: StoragePath, at: int | None) -> DeltaTable:
     return delta
 
 
+@objects.remembering()
 def table_version(table: StoragePath) -> int:
     """Return the newest version of a table; -1 if there is no table."""
     return int(open_table(table).version()) if table_exists(table) else -1
@@ -172,6 +173,7 @@ def table_id(table: StoragePath) -> str:
     return str(open_table(table).metadata().id)
 
 
+@objects.remembering()
 def select_rows(
     table: StoragePath,
     what: str,
@@ -263,6 +265,7 @@ def _column_types(schema: str) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
 
 
+@objects.remembering()
 def row_count(table: StoragePath, at: int | None = None) -> int:
     """Return the number of rows of a table, or of an older version; 0 if there is no table."""
     return opened_row_count(table, _open_version(table, at)) if table_exists(table) else 0
@@ -301,6 +304,7 @@ def table_size(table: StoragePath) -> TableSize:
     return TableSize(rows, len(sizes), sum(sizes), changed_at)
 
 
+@objects.remembering()
 def column_names(table: StoragePath) -> set[str]:
     """Return the names of a table's columns; none if there is no table."""
     if not table_exists(table):
@@ -308,6 +312,7 @@ def column_names(table: StoragePath) -> set[str]:
     return {field.name for field in open_table(table).schema().fields}
 
 
+@objects.remembering()
 def rows_written(table: StoragePath, after: int, until: int | None = None) -> int:
     """Return how many rows commits added or updated, by their metrics.
 

@@ -48,6 +48,7 @@ def record_columns(row_type: type[DataclassInstance]) -> Columns:
     }
 
 
+@objects.remembering()
 def read_records(
     table: StoragePath, columns: Columns, row_type: type[_Row], rest: str = ""
 ) -> list[_Row]:
