@@ -30,7 +30,7 @@ def test_poll_waits_for_the_running_batch(is_active: bool, is_processing: bool, 
 def test_small_batch_plans_the_slow_paths_it_needs(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the first line on that is not in the layout of most, until the run ends."""
+    """From the first line on that needs them, until the run ends."""
     planned = list[int]()
 
     def count_plans(fields: Any) -> str:
@@ -39,13 +39,13 @@ def test_small_batch_plans_the_slow_paths_it_needs(
 
     monkeypatch.setattr("medallion.ingest.parsing.parse.exact_path", count_plans)
     home = only_rows(lakehouse, max_files_per_trigger=1)
-    for number, lines in enumerate(([row(1)], [row(2), "{broken"], [row(3)])):
+    for number, lines in enumerate(([row(1)], [row(2), row(3, x="high")], [row(4)])):
         home.land("activity", f"{number}.json", *lines)
     home.fill("bronze")
-    assert home.rows("bronze.activity", "_source_file", "Index", "_corrupt_record") == [
+    assert home.rows("bronze.activity", "_source_file", "Index", "_rescued_data") == [
         ("landing/activity/0.json", 1, None),
         ("landing/activity/1.json", 2, None),
-        ("landing/activity/1.json", None, "{broken"),
-        ("landing/activity/2.json", 3, None),
+        ("landing/activity/1.json", 3, '{"x":"high"}'),
+        ("landing/activity/2.json", 4, None),
     ]
     assert len(planned) == 2

@@ -22,6 +22,7 @@ from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.spark.settings import INTERPRETED
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED
+from medallion.storage.text import json_object
 
 _GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
@@ -145,6 +146,8 @@ class BronzeWriter:
         """
         if has_typed_columns(rows):
             self._report(self.schema.grow_by_file_types(rows, number))
+        # Other lines need the slow paths: do not fail at one first.
+        self._is_fast_only &= all(map(json_object, filter(str.strip, first_lines)))
         condition = self.schema.growth_condition()
         while True:
             try:
