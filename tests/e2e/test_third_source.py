@@ -81,7 +81,6 @@ def test_new_source_reaches_gold(lakehouse: Lakehouse) -> None:
     assert malformed == ("s3,2024-01-01T10:00:03Z,21,one,field too many",)
 
     (landing / "2.csv").local.write_text(SECOND)
-    lakehouse.fill("bronze")
     (landing / "3.csv").local.write_text(SECOND.replace("05Z", "06Z"))
     lakehouse.fill()
     rows = lakehouse.rows("bronze.sensor", "_source_file", "battery", "celsius", "_rescued_data")

@@ -253,6 +253,7 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     assert total(filled) == 4
 
 
+@pytest.mark.slow  # `rebuilding` has a failed rebuild, without Spark
 def test_failed_rebuild_stops_no_other(filled: Lakehouse) -> None:
     counts = filled.config.gold["action_counts"]
     valid = load({}, PROJECT).gold["user_activity"]

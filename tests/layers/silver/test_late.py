@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver import writer
 from medallion.layers.silver.writer import SilverWriter
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import record_flows
-from medallion.spark import jvm
 from medallion.spark.delta_writes import write_once
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import await_all
@@ -187,37 +185,6 @@ def test_batch_without_late_rows_reads_bronze_once(
     lakehouse.fill("bronze", "silver")
     balance = run_audit(lakehouse.config).balances["event"]
     assert (balance.silver_rows, balance.duplicate_rows, balance.late_rows) == (3, 2, 0)
-
-
-def test_late_rows_are_found_without_observed_metrics(
-    after_first: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark may not have observed all rows; then all are compared."""
-    lakehouse = after_first
-    monkeypatch.setattr(jvm, "observed_metrics", lambda *_: {})
-    lakehouse.land("event", "2.json", *LATE)
-    lakehouse.fill("bronze", "silver")
-    balance = run_audit(lakehouse.config).balances["event"]
-    assert (balance.silver_rows, balance.duplicate_rows, balance.late_rows) == (8, 2, 4)
-
-
-def test_unrecorded_batch_of_an_older_version(
-    after_first: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its commit has no counts, and it inserted late rows as it recorded the batch."""
-    lakehouse = after_first
-    lakehouse.land("event", "2.json", *LATE)
-    lakehouse.fill("bronze")
-
-    def append(rows: DataFrame, table: StoragePath, *options: Any, **_: Any) -> None:
-        write_once(rows, table, *options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(writer, "write_once", append)
-        started = start_flows(lakehouse.pipeline(), "silver")
-        await_all(flow.started_run for flow in started)
-    with pytest.raises(MedallionError, match=r"an older version wrote it\. Rebuild the table"):
-        lakehouse.fill("silver")
 
 
 def test_rules_changed_during_a_query_do_not_apply(after_first: Lakehouse, tmp_path: Path) -> None:

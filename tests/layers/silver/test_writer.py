@@ -1,17 +1,21 @@
-"""Silver's two tables: each batch writes its rows once, also after an interruption."""
+"""Silver's two tables: each batch writes its rows once, and its commits have the counts."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, UsageError
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import writer
-from medallion.spark import delta_writes
+from medallion.layers.silver.writer import BatchCounts, SilverWriter
+from medallion.spark import checkpoints, delta_writes, jvm
+from medallion.storage import delta_log
+from medallion.storage.delta_log import Transaction
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
@@ -66,3 +70,70 @@ def test_batch_interrupted_between_its_tables_is_completed(
     assert tables(lakehouse) == (TIMES, [*QUARANTINED, QUARANTINED[1]])
     audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.balances["event"].duplicate_rows) == ((), 3)
+
+
+@pytest.fixture
+def silver(tmp_path: Path) -> SilverWriter:
+    """Return a writer of `query`, without Spark."""
+    paths = (StoragePath(tmp_path / name) for name in ("b", "silver", "q", "checkpoint"))
+    query = SimpleNamespace(get={"query": object()}.get)
+    silver = object.__new__(SilverWriter)
+    silver.__dict__ |= {"tables": writer.SilverTables(*paths), "_query": "query"}
+    silver.spark = SimpleNamespace(streams=query)  # type: ignore[assignment]
+    return silver
+
+
+@pytest.mark.parametrize(
+    ("rows", "earliest", "may_have"),
+    [
+        ((3, 2), 1001, False),
+        ((0, 5), None, False),
+        ((3, 2), 1000, True),  # not after the watermark
+        ((3, 1), 1001, True),  # Spark has not observed all rows
+        (None, None, True),
+    ],
+)
+def test_late_rows_are_read_unless_none_was_observed(
+    silver: SilverWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: tuple[int, int] | None,
+    earliest: int | None,
+    may_have: bool,
+) -> None:
+    identified, others = rows or (None, None)
+    observed = {
+        "identified": {"rows": identified, "earliest": earliest},
+        "others": {"rows": others},
+    }
+    monkeypatch.setattr(jvm, "observed_metrics", lambda _, part: observed[part] if rows else {})
+    monkeypatch.setattr(checkpoints, "watermark", lambda *_: 1000)
+    assert silver._may_have_late_rows(7, rows_read=5) == may_have
+
+
+def test_counts_of_batches(silver: SilverWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of an older version has no counts, and the table is to be rebuilt."""
+
+    def commit(number: int, rows: int, application: str, metadata: str) -> Transaction:
+        add = {"dataChange": True, "stats": f'{{"numRecords": {rows}}}'}
+        info = {"userMetadata": metadata} if metadata else {}
+        return Transaction(number, application, number, [{"commitInfo": info}, {"add": add}])
+
+    counted = '{"rows_read": 9, "unmatched_rows": 1}'
+    commits = {
+        "silver": [
+            commit(2, 3, "query-late", '{"unmatched_rows": 2}'),
+            commit(2, 4, "query", counted),
+            commit(1, 1, "query", ""),
+        ],
+        "q": [commit(2, 1, "query", "")],
+    }
+
+    def transactions(table: StoragePath, first: int, *_: str) -> list[Transaction]:
+        return [each for each in commits[table.name] if each.number >= first]
+
+    monkeypatch.setattr(delta_log, "transactions", transactions)
+    monkeypatch.setattr(checkpoints, "late_id", lambda _: "query-late")
+    # 9 rows read: 4 in silver, 3 late ones, 1 in quarantine.
+    assert silver.batch_counts(range(2, 3)) == {2: BatchCounts(9, 1, 3, 3)}
+    with pytest.raises(UsageError, match=r"an older version wrote it\. Rebuild the table"):
+        silver.batch_counts(range(1, 3))
