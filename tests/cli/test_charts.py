@@ -123,3 +123,13 @@ def test_run_charts_of_seconds_rates_and_batches() -> None:
         "rows_per_second": {"bronze.event": [[at, 25.0]]},
         "rows_per_batch": {"bronze.event": [[at, 50.0]]},
     }
+
+
+def test_lineage_columns_follow_the_longest_path() -> None:
+    edges = [("f", "bronze.a"), ("bronze.a", "silver.a"), ("x.csv", "silver.a"), ("silver.a", "g")]
+    assert charts.lineage(edges, ["g", "g"]) == {
+        "type": "lineage",
+        "columns": [["f", "x.csv"], ["bronze.a"], ["silver.a"], ["g"]],
+        "edges": [list(edge) for edge in edges],
+        "troubled": ["g"],
+    }

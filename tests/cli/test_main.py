@@ -282,7 +282,7 @@ def test_land_sample_needs_its_sources(
     (tmp_path / "conf/pipeline.yaml").write_text(yaml.safe_dump({"sources": {"orders": orders}}))
     monkeypatch.setenv("MEDALLION_CONF", str(tmp_path / "conf"))
     assert main.main(["land", "--sample"]) == 0
-    assert "no source here reads JSON lines of activity or event" in capsys.readouterr().out
+    assert "which no source here reads: none landed" in capsys.readouterr().out
     assert main.main(["land", "--sample", "--json"]) == 0
     assert capsys.readouterr().out == "{}\n"
 

@@ -62,6 +62,7 @@ def test_report_html_sections() -> None:
         "1,234,567",
         "small: 3 of 12 rows are large",
         "example rows of failed expectations",
+        "+ id string",
     ):
         assert "".join(expected.split()) in "".join(text.split()), expected
 

@@ -200,8 +200,10 @@ def added(source: NewSource, conf: Path) -> SourceConfig:
     )
     environ = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(conf / "lake")}
     config = load(environ, conf)
-    entry.prepare_write(config, source)()
-    return load(environ, conf).sources["new"]
+    entry.prepare_write(config, source, entry.new_entries(source, config))()
+    loaded = load(environ, conf)
+    assert loaded.gold["new_total"].tables == ("silver.new",)
+    return loaded.sources["new"]
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -39,22 +39,24 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_new_source_keeps_all_lines() -> None:
+def test_add_entries_keeps_all_lines() -> None:
+    text = entry.add_entries(PIPELINE, {"sources": ["a:", "  b: 1"], "gold": ["c:", "  d: 1"]})
     lines = PIPELINE.splitlines()
-    text = entry.with_source(PIPELINE, ["a:", "  b: 1"])
-    assert text.splitlines() == [*lines[:3], "", "    a:", "      b: 1", *lines[3:]]
+    assert text.splitlines() == [
+        *lines[:3], "", "    a:", "      b: 1", *lines[3:], "", "    c:", "      d: 1"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["", "sources: {}\n", "# a\nsources:\n", "maintain: {}\n"])
-def test_new_source_in_an_empty_mapping(text: str) -> None:
-    added = entry.with_source(text, ["a:", "  b: 1"])
+def test_add_entries_to_an_empty_mapping(text: str) -> None:
+    added = entry.add_entries(text, {"sources": ["a:", "  b: 1"]})
     assert added.endswith("\nsources:\n\n  a:\n    b: 1\n")
     assert added.count("sources:") == 1
 
 
-def test_new_source_rejects_a_mapping_in_braces() -> None:
+def test_add_entries_rejects_a_mapping_in_braces() -> None:
     with pytest.raises(UsageError, match="is in braces"):
-        entry.with_source("sources: {a: {b: 1}}\n", ["c:", "  d: 1"])
+        entry.add_entries("sources: {a: {b: 1}}\n", {"sources": ["c:", "  d: 1"]})
 
 
 def test_rows_without_a_key(conf: Path) -> None:
@@ -90,7 +92,7 @@ def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixtur
     assert main.main([*command, "--land", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["landed"] == [str(folder / "lake/landing/new/a.json")]
-    assert "event_time: at # ISO 8601" in document["entry"]
+    assert "event_time: at # ISO 8601" in document["entries"]["sources"]
     assert (folder / "lake/landing/new/a.json").read_bytes() == (folder / "a.json").read_bytes()
     assert load().sources["new"].keys == ("id", "at")
     assert main.main(command) == 2

@@ -65,17 +65,20 @@ def check_silver(lakehouse: Lakehouse) -> None:
     assert sorted(amounts, key=str) == [1.5, None]
 
 
-def test_added_files_reach_silver(added: Lakehouse) -> None:
-    added.keep_only("sales", "log", "shops")
+def test_added_files_reach_gold(added: Lakehouse) -> None:
+    added.keep_only("sales", "log", "shops", "sales_by_hour")
     added.fill()
     check_silver(added)
+    assert sum(rows for (rows,) in added.rows("gold.sales_by_hour", "row_count")) == 40
 
 
 @pytest.mark.slow
-def test_all_added_files_reach_silver(added: Lakehouse) -> None:
+def test_all_added_files_reach_gold(added: Lakehouse) -> None:
     report = added.nightly()
     assert report.is_good, report
     check_silver(added)
+    for name in FILES:
+        assert sum(rows for (rows,) in added.rows(f"gold.{name}_by_hour", "row_count")) == 40
     assert added.rows("silver.report", "id", "at_3") == [(1, "a")]
 
 
@@ -124,6 +127,15 @@ def airbyte_lines() -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
+def maxwell_lines() -> str:
+    """Three updates of one row in one transaction, of which the last has no `xoffset`."""
+    message = {"database": "shop", "table": "users", "ts": 1777629600, "xid": 7}
+    changes = ({"type": "insert", "xoffset": 0}, {"type": "update", "xoffset": 1})
+    rows = [{**message, **each, "data": {"id": 1, "type": n}} for n, each in enumerate(changes)]
+    last = {**message, "type": "update", "commit": True, "data": {"id": 1, "type": 9}}
+    return "".join(json.dumps(each) + "\n" for each in (last, *rows))
+
+
 def flattened_lines() -> str:
     """Rows of Debezium without an envelope; an update lacks a value that did not change."""
     rows: tuple[dict[str, Any], ...] = (
@@ -147,6 +159,7 @@ CHANGE_FILES = {
     "dms": {"LOAD00000001.csv": FULL_LOAD, "20260502-010101123.csv": DMS},
     "fivetran": {"a.csv": FIVETRAN},
     "airbyte": {"a.jsonl": airbyte_lines()},
+    "maxwell": {"a.json": maxwell_lines()},
     "flattened": {"a.json": flattened_lines()},
     "numbers": {"a.json": debezium_lines()},
     "db30": {"a.json": (CASES / "30-debezium-decimals/night1/db30/a.json").read_text()},
@@ -156,6 +169,7 @@ LATEST: dict[str, list[tuple[Any, ...]]] = {
     "select id, name from silver.dms": [(1, "Ada"), (2, "Bo2"), (4, "Di")],
     "select id, total from silver.fivetran": [(1, 8.5)],
     "select user_id, name_first from silver.airbyte": [(1, "Eve")],
+    "select id, type_2 from silver.maxwell": [(1, 9)],
     "select id, city, body from silver.flattened": [(2, "Ulm", "b")],
     "select id, amount, total, at from silver.numbers": [
         (n, Decimal(amount).scaleb(-6), Context(prec=40).scaleb(Decimal(total), -10), SECOND)
@@ -166,6 +180,7 @@ LATEST: dict[str, list[tuple[Any, ...]]] = {
         (2, Decimal("-1.00"), date(2026, 5, 1)),
         (3, Decimal("0.05"), date(2026, 5, 1)),
     ],
+    "select row_count from gold.dms_total": [(3,)],
 }
 
 

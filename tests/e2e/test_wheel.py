@@ -129,6 +129,6 @@ def test_wheel_from_an_empty_folder_to_numbers(new_user: NewUser) -> None:
     status, out, err = new_user("nightly")
     assert status == 0, out + err
     assert "\nbalanced\n" in out
-    totals = "SELECT count(*) AS n FROM silver.sales"
+    totals = "SELECT sum(row_count) AS n FROM gold.sales_by_hour"
     status, out, err = new_user("sql", "--json", totals)
     assert json.loads(out) == {"columns": ["n"], "rows": [[3]]}

@@ -9,6 +9,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.config.model import Config
+from medallion.ingest.schema import registry
 from medallion.inspect.overview import Run, take_overview
 from medallion.storage import records
 from medallion.storage.delta_tables import TableSize
@@ -33,10 +34,16 @@ def config(home: Home) -> Config:
 def test_overview_of_an_empty_lakehouse(config: Config) -> None:
     config.layout.root.local.mkdir(parents=True)
     overview = take_overview(config)
-    assert (overview.runs, overview.periods) == ((), {"event": []})
+    assert (overview.runs, overview.periods, overview.schemas) == ((), {"event": []}, ())
     assert overview.sizes == {}
     assert overview.examples == {"event": []}
     assert overview.unreadable == ()
+    assert overview.edges == (
+        ("json: event", "bronze.event"),
+        ("bronze.event", "silver.event"),
+        ("bronze.event", "quarantine.event"),
+        ("silver.event", "gold.action_counts"),
+    )
 
 
 def test_overview_runs_and_periods(config: Config) -> None:
@@ -96,6 +103,14 @@ def test_overview_gold_is_the_newest(config: Config) -> None:
     assert size.bytes > 0
 
 
+def test_overview_schema_changes(config: Config) -> None:
+    folder = config.layout.schemas("event")
+    registry.add_version(folder, {"id": "string"}, "declared in the configuration")
+    registry.add_version(folder, {"battery": "double"}, "new fields in batch 3")
+    changes = {(s, each.version): lines for s, each, lines in take_overview(config).schemas}
+    assert changes == {("event", 1): ["+ id string"], ("event", 2): ["+ battery double"]}
+
+
 def test_overview_reports_unreadable_parts(config: Config) -> None:
     write(config.layout.root.local, "gold.action_counts", "SELECT 1 AS n")
     log = config.layout.table("gold.action_counts") / "_delta_log"
@@ -130,3 +145,4 @@ def test_overview_has_views(config: Config) -> None:
         ("totals", 1, [("a", 1)]),
         ("large", 1, [("a", 1)]),
     ]
+    assert overview.edges[-2:] == (("gold.action_counts", "totals"), ("totals", "large"))

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
@@ -93,4 +94,15 @@ OVERVIEW = Overview(
         "bronze.event": TableSize(10, 1, 123_456, MICROS[0]),
         "gold.counts": TableSize(8, 1, 999, MICROS[0]),
     },
+    schemas=(
+        ("event", SchemaVersion(1, "2026-05-01T00:00:00Z", HOSTILE, {}), ["+ id string"]),
+    ),
+    edges=(
+        ("json: event", "bronze.event"),
+        ("bronze.event", "silver.event"),
+        ("bronze.event", "quarantine.event"),
+        ("silver.event", "gold.counts"),
+        ("silver.event", HOSTILE),
+        ("gold.counts", "publish.counts.files"),
+    ),
 )  # fmt: skip

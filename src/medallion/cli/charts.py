@@ -1,7 +1,7 @@
 """The data of the report's charts; `page/page.js` draws each by its `type`."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -36,6 +36,8 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
     colors = [layer if (layer := layer_of(name)) != "ops" else "other" for name in sizes]
     bars = {"type": "bars", "unit": "bytes", "colors": colors}
     charts["sizes"] = bars | {"names": [*sizes], "values": [*sizes.values()]}
+    troubled = [problem.subject for problem in overview.seen.verdict.errors]
+    charts["lineage"] = lineage(overview.edges, troubled)
     return charts
 
 
@@ -133,6 +135,23 @@ def run_charts(runs: Iterable[Run]) -> dict[str, Chart]:
                 started = datetime.fromtimestamp(run.started_at / 1e6, UTC)
                 points[name].append((started, run.query, round(value, 3)))
     return {name: {"type": "overTime", **_over_time(each, False)} for name, each in points.items()}
+
+
+def lineage(edges: Sequence[tuple[str, str]], troubled: Iterable[str]) -> Chart:
+    """Return the graph of sources, tables and outputs, in columns from left to right.
+
+    Args:
+        edges: pairs of an input and what is computed from it.
+        troubled: tables and outputs to mark.
+    """
+    column: dict[str, int] = {}
+    for source, target in edges:  # each after those of its inputs
+        column[target] = max(column.get(target, 0), column.setdefault(source, 0) + 1)
+    columns: list[list[str]] = [[] for _ in range(max(column.values(), default=-1) + 1)]
+    for name, at in column.items():
+        columns[at].append(name)
+    drawn = {"type": "lineage", "columns": columns, "edges": [list(edge) for edge in edges]}
+    return {**drawn, "troubled": sorted(set(troubled))}
 
 
 def is_number(value: Any) -> bool:

@@ -77,7 +77,8 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
     if options.json:
         print_result(to_json({name: {"files": count} for name, count in files.items()}))
     else:
-        print_result(render_tables.sample_text(config.layout.root, files))
+        is_read = bool(sample.read_by(config))
+        print_result(render_tables.sample_text(config.layout.root, files, is_read))
     return 0
 
 
@@ -87,17 +88,18 @@ def add(config: Config, options: argparse.Namespace) -> int:
     entry.require_new_name(config, options.name)
     inputs = files.input_files(options.paths)
     source = entry.inspect_files(options.name, inputs)
-    write = entry.prepare_write(config, source)
+    entries = entry.new_entries(source, config)
+    write = entry.prepare_write(config, source, entries)
     landed: Sequence[StoragePath] = ()
     if options.land and not options.dry_run:
         landed = files.copy_to_landing(inputs, config.layout.landing(source.name))
     if not options.dry_run:
         write()
     if options.json:
-        print_result(to_json({**entry.to_json(source), "landed": list(map(str, landed))}))
+        print_result(to_json({**entry.to_json(source, entries), "landed": list(map(str, landed))}))
     else:
-        lines = (f"  {line}" for line in entry.source_entry(source))
-        print_result("\n".join(["sources:", *lines]))
+        for key, lines in entries.items():
+            print_result("\n".join([f"{key}:", *(f"  {line}" for line in lines)]))
         if not options.dry_run:
             copied = f"; copied {counted(len(landed), 'file')} to landing" if landed else ""
             print_message(f"added to {config.pipeline_file}{copied}")

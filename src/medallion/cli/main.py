@@ -248,8 +248,9 @@ def _add_sql(sql: argparse.ArgumentParser) -> None:
     as_of = "read the tables as they were, such as 2026-05-01T12:00 (UTC) or version 12"
     sql.add_argument("--as-of", metavar="TIME|VERSION", help=as_of)
     forms = sql.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help=_JSON)
-    forms.add_argument("--csv", action="store_true", help="print CSV with a header only")
+    for form, what in (("--json", "one JSON document"), ("--csv", "CSV with a header")):
+        written = f"print {what}, or write it to a file"
+        forms.add_argument(form, nargs="?", const="-", metavar="FILE", help=written)
     forms.add_argument("--parquet", type=_given, metavar="FILE", help="write a Parquet file")
 
 

@@ -225,7 +225,8 @@ def plan_lines(edits: Sequence[Edit]) -> list[str]:
                 lines.append(f"  {edit.table}: left over until medallion drop {edit.table}")
             case EditAction.REBUILD:
                 why = f", because it reads {' and '.join(edit.reads)}" if edit.reads else ""
-                lines.append(f"  {edit.table}: rebuild{why}: {counted(edit.rows, 'row')}")
+                seconds = f", about {max(edit.seconds, 1):.0f} s" if edit.seconds else ""
+                lines.append(f"  {edit.table}: rebuild{why}: {counted(edit.rows, 'row')}{seconds}")
         lines += [f"    {change}" for change in edit.changes]
     is_due = any(edit.action == EditAction.REBUILD for edit in edits)
     title = "the plan, which medallion apply carries out:" if is_due else "the plan:"

@@ -139,13 +139,23 @@ def landed_text(landed: Mapping[str, Landed]) -> str:
     return "\n".join(aligned_table(("figure", *landed), rows))
 
 
-def sample_text(root: StoragePath, files: Mapping[str, int]) -> str:
-    """Return how many sample files landed below a root by source, or why none did."""
+def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> str:
+    """Return how many sample files landed by source, or why none did.
+
+    Args:
+        root: the root of the lakehouse.
+        files: numbers of files by source.
+        is_read: True if a source of the configuration reads the sample.
+    """
+    from medallion.factory.plan import SOURCE_NAMES
+
     if files:
         landed = ", ".join(f"{counted(n, 'file')} of {name}" for name, n in files.items())
         return f"landed the sample under {root}: {landed}"
-    reason = "no source here reads JSON lines of activity or event, or files have landed before"
-    return f"no sample landed under {root}: {reason}"
+    if is_read:
+        return f"the landing zone of {root} already had files: no sample landed"
+    names = ", ".join(SOURCE_NAMES)
+    return f"the sample is JSON lines of {names}, which no source here reads: none landed"
 
 
 def maintenance_text(result: MaintenanceResult) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +17,14 @@ from medallion.errors import UsageError
 from medallion.sql import guard
 from medallion.sql.engine import AsOf, Database
 from medallion.sql.result import Result, batch_rows, plain_strings
-from medallion.storage.files import replacing
+from medallion.storage.files import replace_with_lines, replacing
 from medallion.storage.text import counted, error_reason
 
 if TYPE_CHECKING:
     from arro3.core import RecordBatch, Schema
 
 _MOST_ROWS = 1000  # on a terminal
-_STANDARD = "-"  # the name of standard input
+STANDARD = "-"  # input or output
 
 
 def run_sql(config: Config, options: argparse.Namespace) -> int:
@@ -32,6 +32,10 @@ def run_sql(config: Config, options: argparse.Namespace) -> int:
     as_of = _parse_as_of(options.as_of)
     database = Database(str(config.layout.root), config.views, as_of)
     form = next((name for name in ("json", "csv", "parquet") if getattr(options, name)), None)
+    if form in ("json", "csv") and not options.statement and not options.file:
+        # `--csv "SELECT ..."`: the word after it is the statement.
+        options.statement = [value] if (value := getattr(options, form)) != STANDARD else []
+        setattr(options, form, STANDARD)
     statements = _statements(options)
     if statements is None:
         if form:
@@ -51,12 +55,12 @@ def _statements(options: argparse.Namespace) -> list[str] | None:
     """Return the statements to run; None for a prompt."""
     given = options.statement
     if len(given) > 1:
-        raise UsageError('put the statement in quotes: medallion sql "SELECT ..." --csv > FILE')
+        raise UsageError('put the statement in quotes: medallion sql "SELECT ..."')
     if given and options.file:
         raise UsageError("give a statement or --file, not both.")
-    if given and given != [_STANDARD]:
+    if given and given != [STANDARD]:
         return guard.split_statements(given[0]) or [""]
-    if options.file and options.file != _STANDARD:
+    if options.file and options.file != STANDARD:
         try:
             text = Path(options.file).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -73,14 +77,31 @@ def _run_statement(database: Database, statement: str, options: argparse.Namespa
     if options.csv:
         schema, batches = database.execute(statement)
         rows = (row for batch in batches for row in batch_rows(batch))
-        write_lines(render_tables.csv_lines(tuple(schema.names), rows))
+        _write_text(render_tables.csv_lines(tuple(schema.names), rows), "csv", options.csv)
     elif options.parquet:
         rows_written = write_parquet(*database.execute(statement), Path(options.parquet))
         print_result(f"{counted(rows_written, 'row')} written to {options.parquet}")
     elif options.json:
-        print_result(to_json(render_tables.sql_json(database.query(statement))))
+        document = to_json(render_tables.sql_json(database.query(statement)))
+        _write_text([f"{document}\n"], "json", options.json)
     else:
         print_rows(database.query(statement), started)
+
+
+def _write_text(lines: Iterable[str], form: str, file: str) -> None:
+    """Write lines to standard output, or to a file that is complete or unchanged.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if file == STANDARD:
+        write_lines(lines)
+        return
+    try:
+        replace_with_lines(Path(file), lines)
+    except OSError as error:
+        raise UsageError(f"--{form} {file}: {error_reason(error)}.") from None
+    print_result(f"written to {file}")
 
 
 def print_rows(result: Result, started: float) -> None:

@@ -3,14 +3,17 @@
 import os
 import re
 import time
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
-from prompt_toolkit.completion import Completer, DynamicCompleter, WordCompleter
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer
 
@@ -30,41 +33,34 @@ _KEYWORDS = """
     null between like ilike case when then else end distinct union all with count sum avg min
     max date_trunc cast interval desc asc over partition explain describe show
 """
-_WORD = re.compile(r"[\w.]*")  # before the cursor
+_WORD = re.compile(r"[\w.]+$")
 
 
 def run_prompt(database: Database) -> None:
     """Read and run statements until `\\q` or Ctrl-D."""
-
-    def text() -> str:
-        """Return what is typed."""
-        return get_app().current_buffer.text
-
-    def completer() -> Completer:
-        return WordCompleter(known_names(database, text()), ignore_case=True, pattern=_WORD)
-
     session: PromptSession[str] = PromptSession(
         message="medallion> ",
         prompt_continuation=lambda width, *_: f"{'->':>{width - 1}} ",
         history=_history(),
         search_ignore_case=True,
-        completer=DynamicCompleter(completer),
+        completer=NameCompleter(database),
         complete_while_typing=False,
         lexer=PygmentsLexer(PostgresLexer),
-        multiline=Condition(lambda: not is_complete(text())),  # Enter runs a complete text
+        multiline=True,
+        key_bindings=_key_bindings(),
     )
     print_result(f"lakehouse {database.root}; \\? for help")
     while True:
         try:
-            line = session.prompt().strip()
+            text = session.prompt().strip()
         except KeyboardInterrupt:  # discards what was typed
             continue
         except EOFError:
             return
-        if line.lower().rstrip(";") in ("exit", "quit", r"\q"):
+        if text.lower().rstrip(";") in ("exit", "quit", r"\q"):
             return
-        if line:
-            run_line(database, line)
+        if text:
+            run_line(database, text)
 
 
 def run_line(database: Database, text: str) -> None:
@@ -86,14 +82,45 @@ def run_line(database: Database, text: str) -> None:
         print_error(error)
 
 
-def known_names(database: Database, text: str) -> list[str]:
-    """Return the columns of the tables that a statement names, all tables and views, and words."""
-    tables, columns = [*sorted(database.tables), *database.views], list[str]()
-    for table in tables:
-        if re.search(rf"(?<![\w.]){re.escape(table)}(?!\w)", text):
-            with suppress(MedallionError):  # a statement reports it
-                columns += [row[0] for row in database.query(f"DESCRIBE {table}").rows]
-    return [*columns, *tables, *_KEYWORDS.split()]
+class NameCompleter(Completer):
+    """Completes tables, the columns of tables that the statement names, and keywords.
+
+    The names of tables and views, and of the columns of each, are read once.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._columns: dict[str, list[str]] = {}
+
+    @cached_property
+    def tables(self) -> list[str]:
+        """The names of all tables and views."""
+        return [*sorted(self._database.tables), *self._database.views]
+
+    def columns(self, table: str) -> list[str]:
+        """Return the columns of a table; none if it cannot be read."""
+        if table not in self._columns:
+            try:
+                rows = self._database.query(f"DESCRIBE {table}").rows
+            except MedallionError:
+                rows = []
+            self._columns[table] = [str(row[0]) for row in rows]
+        return self._columns[table]
+
+    def get_completions(self, document: Document, _: CompleteEvent) -> Iterator[Completion]:
+        """Yield the names that start with the word before the cursor."""
+        match = _WORD.search(document.text_before_cursor)
+        word = match[0] if match else ""
+        for name, kind in self._candidates(document.text):
+            if name.lower().startswith(word.lower()) and name != word:
+                yield Completion(name, -len(word), display_meta=kind)
+
+    def _candidates(self, text: str) -> Iterable[tuple[str, str]]:
+        for table in self.tables:
+            if re.search(rf"(?<![\w.]){re.escape(table)}(?!\w)", text):
+                yield from ((column, table) for column in self.columns(table))
+        yield from ((table, "table") for table in self.tables)
+        yield from ((keyword, "") for keyword in _KEYWORDS.split())
 
 
 def is_complete(text: str) -> bool:
@@ -101,6 +128,17 @@ def is_complete(text: str) -> bool:
     text = text.strip()
     is_command = text.startswith("\\") or text.lower() in ("exit", "quit", "help")
     return not text or is_command or text.endswith(";")
+
+
+def _key_bindings() -> KeyBindings:
+    bindings = KeyBindings()
+    is_text_complete = Condition(lambda: is_complete(get_app().current_buffer.text))
+
+    @bindings.add("enter", filter=is_text_complete)
+    def run(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    return bindings
 
 
 def _history() -> History:

@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from ruamel.yaml import YAML
 
 from medallion.config.document import Node
+from medallion.config.gold import parse_gold_table
 from medallion.config.model import Config
 from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.config.values import TABLE_NAME
@@ -251,6 +253,25 @@ def examples(column: Column) -> list[str]:
     return list(dict.fromkeys(short))[:3]
 
 
+def new_entries(source: NewSource, config: Config) -> dict[str, list[str]]:
+    """Return the lines of the new entries by their top-level keys."""
+    return {"sources": source_entry(source), "gold": gold_entry(source, config.gold)}
+
+
+def gold_entry(source: NewSource, tables: Collection[str]) -> list[str]:
+    """Return the lines of a table of row counts below `gold`; its name is not in `tables`."""
+    settings, name = [f"source: silver.{source.name}"], f"{source.name}_total"
+    if not source.has_changes:
+        times = source.times[0][1].times if source.times else []
+        is_long = bool(times) and max(times) - min(times) > timedelta(days=14)
+        unit = "day" if is_long else "hour"
+        settings, name = [*settings, f"window: 1 {unit}"], f"{source.name}_by_{unit}"
+    while name in tables:
+        name += "_2"
+    settings += ["measure: { row_count: count(*) }", "output_mode: complete"]
+    return [f"{name}:", *(f"  {line}" for line in settings)]
+
+
 def _yaml_lines(settings: Mapping[str, Any]) -> list[str]:
     """Return the lines of a mapping in YAML."""
     lines = []
@@ -270,25 +291,32 @@ def _yaml_scalar(value: Any) -> str:
     return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
 
 
-def with_source(text: str, entry: Sequence[str]) -> str:
-    """Return pipeline.yaml with the lines of a new entry at the end of `sources`."""
-    document: Any = YAML().load(text) or {}
-    lines, sources = text.splitlines(), document.get("sources")
-    if sources and sources.fa.flow_style():
-        raise UsageError("sources of pipeline.yaml is in braces: write it as a block first.")
-    if sources:
-        starts = sorted(document.lc.key(other)[0] for other in document)
-        end = next((at for at in starts if at > document.lc.key("sources")[0]), len(lines))
-        # Comments before the next key belong to it.
-        while not lines[end - 1].strip() or lines[end - 1].startswith("#"):
-            end -= 1
-        indent = " " * sources.lc.col
-    else:
-        lines = [line for line in lines if not line.startswith("sources:")]
-        lines += ["", "sources:"]
-        end, indent = len(lines), "  "
-    lines[end:end] = ["", *(indent + line for line in entry)]
-    return "\n".join(lines) + "\n"
+def add_entries(text: str, entries: Mapping[str, Sequence[str]]) -> str:
+    """Return pipeline.yaml with new entries at the ends of top-level mappings.
+
+    Args:
+        text: the file's content.
+        entries: the lines of one entry by the key of its mapping, such as `sources`.
+    """
+    for key, entry in entries.items():
+        document: Any = YAML().load(text) or {}
+        lines = text.splitlines()
+        if document.get(key) and document[key].fa.flow_style():
+            raise UsageError(f"{key} of pipeline.yaml is in braces: write it as a block first.")
+        if document.get(key):
+            starts = sorted(document.lc.key(other)[0] for other in document)
+            end = next((at for at in starts if at > document.lc.key(key)[0]), len(lines))
+            # Comments before the next key belong to it.
+            while not lines[end - 1].strip() or lines[end - 1].startswith("#"):
+                end -= 1
+            indent = " " * document[key].lc.col
+        else:
+            lines = [line for line in lines if not line.startswith(f"{key}:")]
+            lines += ["", f"{key}:"]
+            end, indent = len(lines), "  "
+        lines[end:end] = ["", *(indent + line for line in entry)]
+        text = "\n".join(lines) + "\n"
+    return text
 
 
 def require_new_name(config: Config, name: str) -> None:
@@ -299,23 +327,33 @@ def require_new_name(config: Config, name: str) -> None:
         raise UsageError(f"pipeline.yaml already has a source {name}: choose another name.")
 
 
-def prepare_write(config: Config, source: NewSource) -> Callable[[], None]:
-    """Return a function that writes the entry of a new source to pipeline.yaml.
+def prepare_write(
+    config: Config, source: NewSource, entries: Mapping[str, Sequence[str]]
+) -> Callable[[], None]:
+    """Return a function that writes new entries to pipeline.yaml.
+
+    Args:
+        config: the configuration without them.
+        source: the new source.
+        entries: what `new_entries` returns for it.
 
     Raises:
         ConfigError: the new file would be invalid.
     """
     name, file = source.name, config.pipeline_file.resolve()
-    text = with_source(file.read_text(encoding="utf-8"), source_entry(source))
+    text = add_entries(file.read_text(encoding="utf-8"), entries)
     document = Node(YAML(typ="safe", pure=True).load(text), file)
     added = parse_source(name, document.children("sources")[name], config.layout)
     sources = {**config.sources, name: added}
     refuse_shared_files(document, config.layout, sources.values())
+    for table, node in document.children("gold").items():
+        if table not in config.gold:
+            parse_gold_table(table, node, sources, file.parent)
     return partial(write_atomic, file, text)
 
 
-def to_json(source: NewSource) -> dict[str, Any]:
-    """Return the decisions and the entry for `--json`; the entry names the columns and reasons."""
+def to_json(source: NewSource, entries: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the decisions and entries for `--json`; the entries name the columns and reasons."""
     description = source.description
     return {
         "source": source.name,
@@ -323,5 +361,5 @@ def to_json(source: NewSource) -> dict[str, Any]:
         "format": description.format,
         "settings": description.settings,
         "choices": description.choices,
-        "entry": "\n".join(source_entry(source)),
+        "entries": {key: "\n".join(lines) for key, lines in entries.items()},
     }

@@ -19,11 +19,15 @@ from medallion.inspect.problems import Problem, ProblemCode
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.journal import Rename
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, objects
 from medallion.storage.layout import PUBLISH, layer_of
 
 if TYPE_CHECKING:
     from medallion.layers.definition import Change
+
+
+_ROWS_WITHOUT_COST = 100_000  # up to which a query takes as long as for one row
 
 
 class EditAction(StrEnum):
@@ -45,6 +49,7 @@ class Edit:
         changes: what has changed in its definition.
         reads: the tables before it that are rebuilt.
         rows: the number of rows that a rebuild processes.
+        seconds: how long the last run suggests that it takes; None if there was none.
     """
 
     table: str
@@ -52,6 +57,7 @@ class Edit:
     changes: tuple[Change, ...] = ()
     reads: tuple[str, ...] = ()
     rows: int = 0
+    seconds: float | None = None
 
     @property
     def reason(self) -> str:
@@ -88,8 +94,8 @@ def find_edits(config: Config) -> list[Edit]:
             changes = tuple(_changes(config, query)) if is_edited else ()
             if changes or (reads and delta_tables.table_exists(config.layout.table(query.name))):
                 rebuilt |= dict.fromkeys((query.name, *query.targets))
-                rows = sum(map(delta_tables.row_count, map(config.layout.table, query.upstream)))
-                edits.append(Edit(query.name, EditAction.REBUILD, changes, reads, rows))
+                cost = _cost(config, query)
+                edits.append(Edit(query.name, EditAction.REBUILD, changes, reads, *cost))
             elif checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0:
                 edits.append(Edit(query.name, EditAction.NEW))
             elif query.name in has_changed and (changes := _new_row_changes(config, query)):
@@ -216,3 +222,11 @@ def _new_row_changes(config: Config, query: Query) -> tuple[Change, ...]:
     recorded = pending_work.recorded_settings(config, query.name).get("new_rows")
     now = pending_work.new_row_settings(config, query.name)
     return () if recorded is None else tuple(changes_between(recorded, now))
+
+
+def _cost(config: Config, query: Query) -> tuple[int, float | None]:
+    """Return the rows that a rebuild processes, and how long the last run suggests it takes."""
+    rows = sum(map(delta_tables.row_count, map(config.layout.table, query.upstream)))
+    last = RunRecords(config.layout).run_state.last_busy.get(query.name)
+    known = max(last.rows_in or 0, _ROWS_WITHOUT_COST) if last else 1
+    return rows, last.seconds * max(rows / known, 1) if last else None

@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 
 from medallion.config.model import Config
 from medallion.config.queries import queries
+from medallion.ingest.schema import registry
+from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect import freshness
 from medallion.inspect.audit import Audit, run_audit
 from medallion.inspect.catalog import FirstRows, quarantined_by_rule, read_rows
 from medallion.inspect.problems import PartReader, ProblemCode
 from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.inspect.verdict import Observations, observe
-from medallion.sql import engine
+from medallion.sql import engine, guard
 from medallion.state import runs
 from medallion.state.runs import RunState
 from medallion.storage import clock, delta_tables, records
@@ -73,6 +75,8 @@ class Overview:
         periods: the ingested rows of each source over time, oldest first.
         examples: quarantined rows by silver table, newest first, at most three of each rule.
         sizes: the size of each table.
+        schemas: source, version and its changes of all schemas, newest first.
+        edges: pairs of a source, table or output and what is computed from it.
     """
 
     root: str
@@ -89,6 +93,8 @@ class Overview:
     periods: Periods = field(default_factory=dict)
     examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     sizes: Mapping[str, TableSize] = field(default_factory=dict)
+    schemas: tuple[tuple[str, SchemaVersion, list[str]], ...] = ()
+    edges: tuple[tuple[str, str], ...] = ()
 
 
 def take_overview(config: Config, patience: float | None = None) -> Overview:
@@ -115,6 +121,9 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     silver = [query.table for query in queries(config, ["silver"])]
     broken = by_name(silver, quarantined_by_rule)
     examples = by_name(silver, _quarantine_examples)
+    schemas = by_name(config.sources, _schema_changes)
+    changes = ((name, *change) for name, each in schemas.items() for change in each)
+    newest_first = sorted(changes, key=lambda change: change[1].created_at, reverse=True)
     sizes = {
         name: parts.read_or(_NO_SIZE, name, partial(delta_tables.table_size, path))
         for name, path in sorted(config.layout.tables().items())
@@ -134,6 +143,8 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         periods=by_name(config.sources, _periods),
         examples=examples,
         sizes=sizes,
+        schemas=tuple(newest_first),
+        edges=tuple(parts.read_or([], "lineage", partial(_edges, config))),
         unreadable=tuple(each.sentence for each in parts.problems),  # the last
     )
 
@@ -173,3 +184,25 @@ def _periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
 def _newest_runs(config: Config, kind: str) -> list[Run]:
     newest = f"where kind = '{kind}' order by number desc limit {_RUNS}"
     return records.read_records(config.layout.table(runs.TABLE), runs.RUNS, Run, newest)
+
+
+def _schema_changes(config: Config, source: str) -> list[tuple[SchemaVersion, list[str]]]:
+    versions = registry.read_versions(config.layout.schemas(source))
+    return list(registry.changes_by_version(versions))
+
+
+def _edges(config: Config) -> list[tuple[str, str]]:
+    """Return which tables and outputs are computed from which sources and tables."""
+    edges = []
+    for query in queries(config):
+        source = f"{config.sources[query.source].format}: {query.source}"
+        targets = query.targets or (query.name,)
+        edges += [(each, target) for each in query.upstream or (source,) for target in targets]
+    sources = config.sources.items()
+    edges += [(each.lookup.file, f"silver.{name}") for name, each in sources if each.lookup]
+    for name, sql in config.views.items():
+        parsed = guard.parse_read_only(sql)
+        tables = sorted(parsed.tables & config.layout.tables().keys())
+        views = (view for view in config.views if view in parsed.names and view != name)
+        edges += [(each, name) for each in (*tables, *views)]
+    return edges

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
@@ -155,6 +155,12 @@ def replacing(file: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
         raise
     sync(file.parent)
+
+
+def replace_with_lines(file: Path, lines: Iterable[str]) -> None:
+    """Write lines, with their own line breaks, to a file that is complete or unchanged."""
+    with replacing(file) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as out:
+        out.writelines(lines)
 
 
 def end_of_name(name: str, room: int = 0) -> str:

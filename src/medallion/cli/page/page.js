@@ -135,7 +135,41 @@ function flow({ landed, bronze, erased, fates }, element) {
   };
 }
 
-const DRAW = { overTime, bars, flow };
+const LAYER_COLORS = { bronze: "bronze", silver: "silver", quarantine: "quarantine", gold: "gold" };
+
+function lineage({ columns, edges, troubled }, element) {
+  const tallest = Math.max(...columns.map((names) => names.length));
+  element.style.height = `${Math.max(10, tallest * 2.9 + 2)}rem`;
+  const options = base();
+  const height = 26;
+  const width = Math.min(190, (element.clientWidth - 30) / columns.length - 34);
+  const nodes = columns.flatMap((names, column) => names.map((name, row) => ({
+    name, x: column * 100, y: ((row + 0.5) * 100) / names.length, symbol: "rect", symbolSize: [width, height],
+    itemStyle: {
+      color: color(LAYER_COLORS[name.split(".")[0]] ?? "other"), opacity: 1,
+      borderColor: color("bad"), borderWidth: troubled.includes(name) ? 3 : 0,
+    },
+    label: { show: true, formatter: cut(name, Math.floor(width / 7.2)), color: "#fff", fontSize: 11, fontWeight: 600, textBorderWidth: 2, textBorderColor: "rgba(0,0,0,.45)" },
+  })));
+  options.tooltip.formatter = ({ name, data, dataType }) => (dataType === "edge" ? `${escapeText(data.source)} → ${escapeText(data.target)}` : escapeText(name));
+  return {
+    ...options,
+    series: [{
+      type: "graph", layout: "none", left: width / 2 + 4, right: width / 2 + 4, top: height, bottom: height, preserveAspect: false,
+      data: nodes, links: edges.map(([source, target]) => ({ source, target })), roam: false,
+      lineStyle: { color: color("muted"), opacity: 0.7, width: 1.3 },
+    }],
+  };
+}
+
+// A tooltip's formatter returns HTML.
+function escapeText(text) {
+  const element = document.createElement("i");
+  element.textContent = text;
+  return element.innerHTML;
+}
+
+const DRAW = { overTime, bars, flow, lineage };
 const observer = new ResizeObserver((entries) => entries.forEach(({ target }) => draw(target)));
 const widths = new WeakMap();
 
