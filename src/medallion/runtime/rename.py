@@ -7,6 +7,7 @@ repeated: while the journal has the rename, the next command repeats all.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from medallion.config.model import Config
@@ -42,11 +43,11 @@ def carry_out_renames(config: Config, report: Reporter) -> None:
             raise ConfigError(f"{key}, but {last} exists, too. {advice}.")
         for entry in journal.read_entries(config, Rebuild, Replay, Erasure):
             raise UsageError(f"{key}, but there is an {entry}, under the older name.")
-        journal.write_entry(config.layout, Entry(old, rename))
-        if rename.part == "sources":
-            _rename_files(config, rename)
-        _rename_tables(config, rename)
-        Entry(old, rename).file(config.layout).delete()
+        journal.write_entry(config.layout, entry := Entry(old, rename))
+        files, tables = ("files", _rename_files), ("tables", _rename_tables)
+        parts = (files, tables) if rename.part == "sources" else (tables,)
+        steps = ((name, partial(step, config, rename)) for name, step in parts)
+        journal.run_steps(config.layout, entry, steps)
         report(f"rename    {rename.old}: its tables and records have the name {rename.new}")
 
 
