@@ -53,7 +53,10 @@ class Gold(Flow):
         elif reason := recovery.repair_and_compare(self.checkpoint, self.target_paths):
             recovery.drop_checkpoint(self.config.layout, self.name)
             self.say(f"  {self.name}: {reason}: recomputed from all rows")
-        inputs = self._input_rows()
+        if self._is_recomputed:
+            inputs = dict(zip(self.upstream, self.upstream_rows(), strict=True))
+        else:
+            inputs = self._streams()
         rows = gold_rows(self.spark, self.config, table, inputs)
         name = f"{self.config.pipeline_file}: {self.name}"
         # `gold_rows` has checked which tables such a query reads.
@@ -64,12 +67,12 @@ class Gold(Flow):
         self._create_table(rows)
         mode: str = table.output_mode
         write: GroupMerge | Callable[[DataFrame, int], None] = self._write
-        streams = self._change_streams() if table.follows_changes else inputs
         if mode == "update":
             write = GroupMerge(self.spark, self.config, table)
-            rows, mode = write.touched(*streams.values()), "append"
+            rows, mode = write.touched(*inputs.values()), "append"
         elif self._is_recomputed:
-            changes = (stream.select(F.lit(True).alias("change")) for stream in streams.values())
+            streams = self._streams().values()
+            changes = (stream.select(F.lit(True).alias("change")) for stream in streams)
             rows, mode, write = reduce(DataFrame.unionAll, changes), "append", self._recompute
         if trigger is None:
             definition.refuse_unstreamable(rows, mode)
@@ -102,30 +105,23 @@ class Gold(Flow):
         # If the table is published from now on, it needs a change feed.
         delta_tables.set_missing_properties(target, self.config.properties(self.name))
 
-    def _input_rows(self) -> dict[str, DataFrame]:
-        """Return the rows of the tables that it reads, by name: streams, or all current rows."""
-        if self._is_recomputed:
-            return dict(zip(self.upstream, self.upstream_rows(), strict=True))
-        is_join = isinstance(self.table.definition, Join)
-        # So none of the first batch's rows is late.
-        options = delta_reads.AT_ONCE if is_join else {}
-        streams = {}
+    def _streams(self) -> dict[str, DataFrame]:
+        """Return streams of the tables that it reads, by name; those that change by their changes.
+
+        The first batch of changes has all rows, and that of a join, so that none of them is late.
+        """
+        is_join = isinstance(self.table.definition, Join) and not self._is_recomputed
+        streams = dict[str, DataFrame]()
         for name, path in zip(self.upstream, self.upstream_paths, strict=True):
+            is_changing = name in self.config.changing_tables
+            if is_changing and layer_of(name) == "gold":  # no feed if nothing read it before
+                delta_tables.set_missing_properties(path, self.config.properties(name))
+            options: dict[str, Any] = {"readChangeFeed": "true"} if is_changing else {}
+            options |= delta_reads.AT_ONCE if is_changing or is_join else {}
             streams[name] = self.stream(path, **options)
             if is_join and (event_time := self.config.silver_tables[name].event_time):
                 dropped = F.count_if(~is_joinable(event_time)).alias("rows")
                 streams[name] = streams[name].observe(_BEFORE_1970 + name, dropped)
-        return streams
-
-    def _change_streams(self) -> dict[str, DataFrame]:
-        """Return streams of the changes of the tables by name, the first of all rows."""
-        streams = {}
-        for name, path in zip(self.upstream, self.upstream_paths, strict=True):
-            if layer_of(name) == "gold":  # it has no feed if nothing read it before
-                delta_tables.set_missing_properties(path, self.config.properties(name))
-            is_changing = name in self.config.changing_tables
-            options = {**delta_reads.AT_ONCE, "readChangeFeed": "true"} if is_changing else {}
-            streams[name] = self.stream(path, **options)
         return streams
 
     def _recompute(self, batch: DataFrame, batch_id: int) -> None:
