@@ -293,9 +293,11 @@ def test_spark_submit_thrift_and_check_of_sql(s3: S3Cli, cli: Cli) -> None:
     for each in (s3, cli):
         assert each("land", "--source", "event", "--rows", "400", "--dirty").returncode == 0
     assert cli("nightly").returncode == 0
+    jars = subprocess.check_output([sys.executable, "-m", "medallion.install.jars"], text=True)
+    spark_submit = [str(Path(sys.executable).parent / "spark-submit"), "--jars", jars.strip()]
     for job in ("bronze", "silver", "gold"):
         submitted = subprocess.run(
-            [str(Path(sys.executable).parent / "spark-submit"), f"jobs/{job}.py"],
+            [*spark_submit, f"jobs/{job}.py"],
             env=s3.environment,
             cwd=PROJECT,
             capture_output=True,

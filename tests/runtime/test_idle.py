@@ -119,6 +119,13 @@ def test_failed_run_removes_note(config: Config, bucket: Bucket) -> None:
     assert bucket.keys("lake/_idle") == []
 
 
+def test_erasure_removes_note(config: Config, bucket: Bucket) -> None:
+    """What it prints may quote erased values."""
+    note_of(config)
+    with journal.lock_layers(config, LAYERS, "erase", lambda _: None):
+        assert bucket.keys("lake/_idle") == []
+
+
 def test_disk_and_messages_have_no_note(config: Config, tmp_path: Path) -> None:
     on_disk = replace(config, layout=type(config.layout)(tmp_path))
     assert idle.digest_state(on_disk) == ""

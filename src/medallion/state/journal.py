@@ -297,6 +297,8 @@ def lock_layers(
     with locks.lock_layers(config.layout, layers, command):
         if command != Command.ERASE:
             refuse_unfinished(config, Erasure)
+        elif isinstance(config.layout.root, ObjectPath):
+            config.layout.idle_note.delete()  # which may quote erased values
         yield
 
 
