@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ ENDED = "stopped: all available data was processed"
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> RecordingScreen:
     recording = RecordingScreen()
-    monkeypatch.setattr(sys.modules["medallion.streams.display"], "show", recording.draw)
+    monkeypatch.setattr(sys.modules["medallion.streams.display"], "Screen", lambda: recording)
     return recording
 
 
@@ -93,3 +94,18 @@ def test_display_refuses_invalid_arguments(
     with pytest.raises(UsageError, match=message):
         streams.display(doors.df, **arguments)  # type: ignore[arg-type]
     assert screen.tables == []
+
+
+def test_display_continues_beside_other_cells(doors: Doors, screen: RecordingScreen) -> None:
+    drawn = threading.Event()
+    screen.is_notebook, screen.on_draw = True, drawn.set
+    first = streams.display(doors.df, "doors")
+    assert screen.tables, "the first output belongs to the calling cell"
+    second = streams.display(doors.df, "doors")  # the cell runs again
+    assert (first.isActive, second.isActive) == (False, True)
+    doors.open("front")
+    second.processAllAvailable()
+    streams.stop_all_streams()
+    while screen.last_caption != ENDED or not rows_of(screen.tables[-1]):
+        drawn.clear()
+        assert drawn.wait(60)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from rich.table import Table
 
 from medallion.errors import UsageError
-from medallion.streams.display import draw_table, refuse_invalid_bar, show
+from medallion.streams.display import Screen, draw_table, refuse_invalid_bar
 from tests.support.screen import rows_of
 
 
@@ -41,20 +42,29 @@ def test_refuse_invalid_bar_names_numbers(spark: SparkSession) -> None:
         refuse_invalid_bar(spark.sql("SELECT 'front' AS door, 1 AS n"), "door")
 
 
-def test_terminal_prints_each_table(capsys: pytest.CaptureFixture[str]) -> None:
-    show(table_of("first", "front"))
-    show(table_of("second", "back"))
+def test_screen_of_a_terminal_prints_each_table(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen()
+    screen.draw(table_of("first", "front"))
+    screen.draw(table_of("second", "back"))
     words = [word for word in capsys.readouterr().out.split() if word.isalpha()]
     assert words == ["first", "door", "front", "second", "door", "back"]
 
 
-def test_notebook_replaces_the_output_of_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
+def test_notebook_screen_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    displayed: list[Table] = []
+
+    def display(table: Table, display_id: bool) -> Any:
+        assert display_id
+        displayed.append(table)
+        return SimpleNamespace(update=displayed.append)
+
     module = ModuleType("IPython.display")
-    module.clear_output = lambda wait: calls.append(("cleared", wait))  # type: ignore[attr-defined]
+    module.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    notebook = SimpleNamespace(is_jupyter=True, print=calls.append)
+    notebook = SimpleNamespace(is_jupyter=True)
     monkeypatch.setattr(sys.modules["medallion.streams.display"], "Console", lambda: notebook)
-    table = table_of("doors", "front")
-    show(table)
-    assert calls == [("cleared", True), table]
+    screen, table = Screen(), table_of("doors", "front")
+    assert screen.is_notebook
+    screen.draw(table)
+    screen.draw(table)
+    assert displayed == [table, table]

@@ -13,6 +13,7 @@ from rich.text import Text
 class RecordingScreen:
     """Keeps all drawn tables in order; `on_draw` is called after each."""
 
+    is_notebook: bool = False
     tables: list[Table] = field(default_factory=list)
     on_draw: Callable[[], None] = lambda: None
 

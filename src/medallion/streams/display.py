@@ -7,9 +7,12 @@ Control characters are escaped, and markup has no effect.
 from __future__ import annotations
 
 import math
+import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,12 +26,13 @@ from rich.text import Text
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.plans import analyzed_plan, plan_nodes
-from medallion.spark.query import records_after, trigger_options, watermark_of
+from medallion.spark.query import AVAILABLE_NOW, records_after, trigger_options, watermark_of
 from medallion.storage.text import counted, printable
 from medallion.streams.control import exception, plain_interrupts, stop
 
 _PAUSE = 0.1  # seconds between two polls
 _MOST_ROWS = 100_000  # the table is in memory
+_displayed: set[str] = set()  # the run ids of the queries that were started here
 _BAR_WIDTH = 32
 _LONGEST = 200  # characters of a value
 
@@ -47,8 +51,9 @@ def display(
     A notebook's cell is updated with each batch; a terminal gets another table. The output mode is
     `complete` for an aggregation, else `append`.
 
-    The display ends when the stream does, after `seconds`, with Ctrl-C (in a notebook, when the
-    cell is interrupted), or when the table has 100,000 rows; then the stream is stopped.
+    The display ends when the stream does, after `seconds`, with Ctrl-C, or when the table has
+    100,000 rows; then the stream is stopped. In a notebook, without `seconds` and with a trigger
+    that does not end, the call returns at once, and the output is updated until the stream stops.
 
     Args:
         df: a stream.
@@ -68,17 +73,21 @@ def display(
     arguments = trigger_options(trigger)
     refuse_invalid_bar(df, bar)
     name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
+    # A cell that is run again replaces its stream.
+    stop(q for q in df.sparkSession.streams.active if q.name == name and q.runId in _displayed)
     mode = "complete" if _has_aggregate(df) else "append"
     try:
         writer = df.writeStream.format("memory").queryName(name).outputMode(mode)
         query = writer.trigger(**arguments).start()
     except SPARK_ERRORS as error:
         raise UsageError(f"The stream did not start: {one_line(str(error))}") from None
-    end = time.monotonic() + (seconds or math.inf)
-    failure = _Display(query, bar, rows, mode != "complete", end).run()
-    if not stream_name:
-        df.sparkSession.catalog.dropTempView(name)
-    if failure:
+    _displayed.add(query.runId)
+    screen, end = Screen(), time.monotonic() + (seconds or math.inf)
+    shown = _Display(query, screen, bar, rows, mode != "complete", end, not stream_name)
+    if screen.is_notebook and not seconds and trigger != AVAILABLE_NOW:
+        shown.draw()  # here: the first output of a thread would go to the cell that runs then
+        threading.Thread(target=shown.run_in_background, daemon=True).start()
+    elif failure := shown.run():
         raise StreamError(f"{name} failed: {failure}")
     return query
 
@@ -91,13 +100,15 @@ def _has_aggregate(df: DataFrame) -> bool:
 
 @dataclass
 class _Display:
-    """One query, with the last batch that was drawn, and its rows until then."""
+    """One query on one screen, with the last batch that was drawn, and its rows until then."""
 
     query: StreamingQuery
+    screen: Screen
     bar: str | None
     most_rows: int
     is_newest_shown: bool
     end: float
+    is_temporary: bool
     batch: int = -1
     rows: int = 0
 
@@ -112,7 +123,14 @@ class _Display:
         stop([self.query])
         failure = exception(self.query)
         self.draw(f"failed: {failure}" if failure else f"stopped: {reason}")
+        if self.is_temporary:
+            SparkSession.active().catalog.dropTempView(self.query.name)
         return failure
+
+    def run_in_background(self) -> None:
+        """Run while other cells run, one of which may stop Spark itself."""
+        with suppress(*SPARK_ERRORS, OSError):
+            self.run()
 
     def _end_reason(self) -> str | None:
         """Draw a new batch; return why the display ends, None if it continues."""
@@ -138,7 +156,7 @@ class _Display:
             if watermark := watermark_of(last):
                 title += f", watermark {watermark}"
         table.title, table.caption = title, Text(caption)
-        show(table)
+        self.screen.draw(table)
 
 
 def refuse_invalid_bar(df: DataFrame, bar: str | None) -> None:
@@ -181,11 +199,20 @@ def _cell(value: str | None) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
 
 
-def show(table: Table) -> None:
-    """Replace the output of a notebook's cell; in a terminal, print below the last table."""
-    console = Console()
-    if console.is_jupyter:
-        from IPython.display import clear_output
+class Screen:
+    """The output of the current cell, which is updated while other cells run; or the terminal."""
 
-        clear_output(wait=True)
-    console.print(table)
+    def __init__(self) -> None:
+        self.is_notebook = Console().is_jupyter
+        self._handle: Any = None
+
+    def draw(self, table: Table) -> None:
+        """Replace the output of the cell; in a terminal, print the table below the last one."""
+        if not self.is_notebook:
+            Console().print(table)
+        elif self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(table, display_id=True)
+        else:
+            self._handle.update(table)
