@@ -99,6 +99,10 @@ def test_table_is_opened_again_by_its_new_commits(
     assert delta_tables.open_table(table).version() == 5
     assert sum("json" in each.key for each in proxy.requests) <= 2
     assert delta_tables.row_count(table) == 6
+    options = table.delta_options
+    write_deltalake(str(table), arrow(9), mode="overwrite", storage_options=options)
+    assert delta_tables.row_count(table) == 1
+    assert len(delta_tables.data_files(table)) == 1
     table.delete_prefix()
     append(7, 8)
     assert delta_tables.row_count(table) == 2

@@ -88,7 +88,7 @@ def _updated(table: StoragePath, delta: DeltaTable) -> DeltaTable:
 
     try:
         delta.load_as_version(max(delta_log.commit_versions(table)))
-    except (DeltaError, OSError):
+    except (DeltaError, OSError, ValueError):  # the last: the log has checkpoints only
         return open_for_write(table)  # which names what is corrupt
     return delta
 
