@@ -125,7 +125,7 @@ class Model:
 
     def _fit_long(self, value: Any, _: str) -> Fit:
         if self.format == "csv":
-            is_integer = re.fullmatch("-?(0|[1-9][0-9]*)", value)
+            is_integer = re.fullmatch(" *-?(0|[1-9][0-9]*) *", value)
             return _fits(int(value)) if is_integer and _is_long(int(value)) else _RESCUED
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             return _RESCUED
