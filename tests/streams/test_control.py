@@ -63,7 +63,9 @@ def test_ctrl_c_ends_the_wait_but_no_stream(doors: Doors) -> None:
     cancelled: list[int] = []
     query = in_memory(doors.df, "doors")
     with replace_handlers(lambda number, _: cancelled.append(number), [signal.SIGINT]):
-        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        # To this thread: in another one it would not end the wait.
+        here = threading.get_ident()
+        threading.Timer(0.5, signal.pthread_kill, [here, signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt), control.plain_interrupts():
             threading.Event().wait(60)
         signal.raise_signal(signal.SIGINT)  # the handler is restored
