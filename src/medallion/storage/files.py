@@ -40,7 +40,9 @@ class FileInfo(NamedTuple):
         """Return True if both are states of the same content: by its tag, or else by its time."""
         if other is None or not (self.tag and other.tag):
             return self == other
-        return (self.size, self.tag) == (other.size, other.tag)
+        # Some stores quote a tag in answers, but not in listings.
+        tags = self.tag.strip('"'), other.tag.strip('"')
+        return self.size == other.size and tags[0] == tags[1]
 
 
 def file_info(path: Path) -> FileInfo | None:

@@ -353,7 +353,7 @@ def delete_unchanged(address: str, tag: str | None) -> bool:
     if not _checks_tags(posixpath.dirname(address), endpoint(scheme_of(address))):
         reason = "this store deletes replaced objects as well: set clean_source: off"
         raise OSError(errno.ENOTSUP, reason, address)
-    return _delete_if_match(address, tag or "")
+    return _delete_if_match(address, (tag or "").strip('"'))
 
 
 @lru_cache
@@ -464,5 +464,4 @@ def in_bucket_of(address: str, key: str) -> str:
 def _info(meta: Any) -> FileInfo:
     # To the second: some stores give the milliseconds in listings only.
     modified_at = int(meta["last_modified"].timestamp()) * 1_000_000
-    # Azure and Google quote a tag in answers, but not in listings.
-    return FileInfo(meta["size"], modified_at, (meta["e_tag"] or "").strip('"') or None)
+    return FileInfo(meta["size"], modified_at, meta["e_tag"] or None)

@@ -127,6 +127,22 @@ def test_lost_checkpoint_or_queue_before_the_ledger(
         assert audit.balances["activity"].landed_lines == 5
 
 
+def test_file_deleted_before_the_ledger_is_reported(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the queue knows it: the process ended between the queue's commit and the ledger's."""
+    file = home.land("activity", "gone.json", row(1))
+    home.land("activity", "stays.json", row(2))
+    interrupt_once(monkeypatch, "read")
+    run_until_interrupted(home)
+    shutil.rmtree(home.config.layout.table("ops.files").local, ignore_errors=True)
+    file.unlink()
+    home.run("bronze")
+    assert indexes(home) == [2]
+    assert ledger_counts(home)["stays.json", 1] == (State.INGESTED, 0, 1, 0, 0)
+    assert ledger_counts(home)["gone.json", 1] == (State.VANISHED, None, None, None, None)
+
+
 def test_files_that_change_before_the_ledger(
     home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

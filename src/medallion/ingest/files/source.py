@@ -1,5 +1,7 @@
 """Files as a source: a stream of queued paths, whose rows each micro-batch reads."""
 
+from collections.abc import Iterator
+
 from pyspark.sql import DataFrame
 
 from medallion.errors import UsageError
@@ -50,10 +52,18 @@ class FileSource(BatchContext):
         return delta_reads.stream_table(self.spark, self._queue, **options)
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
-        """Return the files queued for a batch, without those already ingested."""
+        """Return the files queued for a batch, without those already ingested.
+
+        The ledger lacks a file if the process that queued it ended before it wrote the ledger, and
+        the file has been deleted since: the batch reports it.
+        """
+        rows = [(row.path, row.version) for row in queued.collect()]
         with self.ledger_lock:  # a poll enqueues first, then writes the ledger
-            entries = [self.ledger.version(row.path, row.version) for row in queued.collect()]
-        own = [e for e in entries if e and (is_ready(e) or e.is_ingested_by(number))]
+            known = {row: entry for row in rows if (entry := self.ledger.version(*row))}
+        own = [e for e in known.values() if is_ready(e) or e.is_ingested_by(number)]
+        if len(known) < len(rows):
+            unknown = {*rows} - known.keys()
+            own += [e for e in self._queued_entries() if (e.path, e.version) in unknown]
         return FileBatch(self, number, own)
 
     def interrupted_batch(self, number: int) -> FileBatch:
@@ -61,10 +71,12 @@ class FileSource(BatchContext):
 
         The rows show which of the files that were ever queued it has read.
         """
+        return FileBatch(self, number, [], self._queued_entries())
+
+    def _queued_entries(self) -> Iterator[Entry]:
         what = "path, version, size, arrow_cast(modified_at, 'Int64')"
         rows = delta_tables.select_rows(self._queue, what)
-        queued = (Entry(self.source.name, p, v, size, at, at) for p, v, size, at in rows)
-        return FileBatch(self, number, [], queued)
+        return (Entry(self.source.name, p, v, size, at, at) for p, v, size, at in rows)
 
     @property
     def last_in_ledger(self) -> int:
