@@ -109,8 +109,9 @@ def test_lease_is_held_by_one_process(root: StoragePath) -> None:
 def test_errors_have_reasons(root: StoragePath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_TRIES", 0)
     missing = StoragePath(str(root).replace("abfss://", "abfss://no-"))
-    with pytest.raises(OSError, match="there is no such container"):
-        missing.children()
+    for call in (missing.children, missing.read):
+        with pytest.raises(OSError, match="there is no such container"):
+            call()
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=")
     objects._client.cache_clear()
     with pytest.raises(OSError, match="check AZURE_STORAGE_ACCOUNT_KEY"):

@@ -60,6 +60,7 @@ _REASONS = {
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,
 }
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 MOST_COPIED = 5 * 2**30
 """The size in bytes up to which S3 copies an object itself."""
 _CHUNK = 10 * 1024 * 1024
@@ -151,6 +152,25 @@ class Found(NamedTuple):
     info: FileInfo
 
 
+class _Kind(NamedTuple):
+    """A kind of store: its name, and the variables with credentials and with its address."""
+
+    title: str
+    credentials: str
+    endpoints: tuple[str, ...] = ()
+
+
+_KINDS = {
+    "s3": _Kind(
+        "AWS S3",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    ),
+    "gs": _Kind("Google Cloud Storage", "GOOGLE_APPLICATION_CREDENTIALS"),
+    "abfss": _Kind("Azure", "AZURE_STORAGE_ACCOUNT_KEY", ("AZURE_STORAGE_ENDPOINT",)),
+}
+
+
 def is_address(path: str) -> bool:
     """Return True if a path is the address of an object, in any spelling."""
     return bool(_ADDRESS.match(path))
@@ -183,11 +203,7 @@ def split(address: str) -> tuple[str, str]:
 
 def endpoint(scheme: str = "s3") -> str:
     """Return the address of the store, for all clients; empty for the provider's own."""
-    names = {
-        "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-        "abfss": ("AZURE_STORAGE_ENDPOINT",),
-    }
-    values = (os.environ.get(name) for name in names.get(scheme, ()))
+    values = map(os.environ.get, _KINDS[scheme].endpoints)
     return next(filter(None, values), "")
 
 
@@ -393,12 +409,7 @@ def reason_of(error: Exception, address: str) -> str | None:
     """Return the reason of a client's error (obstore, delta-rs); None if it is not the store's."""
     text = str(error)
     if _METADATA_SERVICE.search(text):
-        variables = {
-            "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-            "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-            "abfss": "AZURE_STORAGE_ACCOUNT_KEY",
-        }
-        return f"there are no credentials: set {variables[scheme_of(address)]}"
+        return f"there are no credentials: set {_KINDS[scheme_of(address)].credentials}"
     if status := _STATUS.search(text):
         return _reason(address, text, int(status[1]))
     if key := _INVALID_KEY.search(text):
@@ -424,8 +435,7 @@ def _no_answer(address: str) -> str:
 
 def _store(address: str) -> str:
     scheme = scheme_of(address)
-    names = {"s3": "AWS S3", "gs": "Google Cloud Storage", "abfss": "Azure"}
-    return endpoint(scheme) or names[scheme]
+    return endpoint(scheme) or _KINDS[scheme].title
 
 
 @contextmanager
@@ -441,7 +451,8 @@ def _opened(address: str) -> Iterator[tuple[Store, str]]:
         yield _client(bucket, endpoint(scheme_of(address))), key
     except (BaseError, FileNotFoundError, ValueError) as error:
         reason, number = reason_of(error, address), errno.EIO
-        if isinstance(error, FileNotFoundError) and _REASONS["NoSuchBucket"] not in (reason or ""):
+        code = _CODE.search(str(error))
+        if isinstance(error, FileNotFoundError) and not (code and code[1] in _NO_BUCKET):
             reason, number = os.strerror(errno.ENOENT), errno.ENOENT
         raise OSError(number, reason or str(error).partition("\n")[0], address) from None
 
