@@ -24,8 +24,6 @@ from medallion.state import pending_work, runs
 from medallion.storage import clock, leases, objects
 from medallion.storage.paths import ObjectPath
 
-_DAY = 86_400_000_000  # microseconds
-
 
 @dataclass(frozen=True)
 class IdleNote:
@@ -115,7 +113,7 @@ def write_note(
     """
     if state and outcome.is_good and not outcome.seen.files.pending:
         until = freshness.fresh_until(config, outcome.seen.run_state)
-        note = IdleNote(state, held, min([clock.now_micros() + _DAY, *until]), printed)
+        note = IdleNote(state, held, min([clock.now_micros() + clock.DAY, *until]), printed)
         _write(config, note)
     elif isinstance(config.layout.root, ObjectPath):
         config.layout.idle_note.delete()

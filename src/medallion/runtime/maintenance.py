@@ -28,7 +28,6 @@ from medallion.storage.text import Reporter
 
 _PURGED_AT = "medallion.purgedAt"  # a property of a table
 _HOUR, _DAY = 3600.0, 86400.0  # seconds
-_DAY_MICROS = 86_400_000_000
 # Older files that no commit names were left by interrupted writes.
 _ORPHANED = 7 * _DAY
 
@@ -102,9 +101,9 @@ def maintain(
     Args:
         runs: the recorded runs.
         layers: the locked layers.
-        removes: whether to remove old files, too.
         is_streaming: the layers' queries are running. A table whose rows they replace is not
             compacted then: of two writers that replace the same files, one fails.
+        removes: whether to remove old files, too.
     """
     if journal.is_refreshing(config, layers):
         return MaintenanceResult({}, ("nothing is removed while a refresh is unfinished",))
@@ -140,7 +139,7 @@ def is_removal_due(layout: Layout, last: LastRun | None) -> bool:
     """
     if last is None or last.state != DONE or not isinstance(layout.root, ObjectPath):
         return True
-    return last.started_at // _DAY_MICROS < clock.now_micros() // _DAY_MICROS
+    return last.started_at // clock.DAY < clock.now_micros() // clock.DAY
 
 
 def apply_properties(config: Config, layers: Sequence[str]) -> None:

@@ -3,6 +3,8 @@
 import time
 from datetime import UTC, datetime
 
+DAY = 86_400_000_000
+
 
 def now_micros() -> int:
     """Return the current time in microseconds since 1970."""

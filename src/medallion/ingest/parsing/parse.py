@@ -62,9 +62,9 @@ def parse_lines(
         other = f"cast(raise_error('{NEEDS_SLOW_PATH}') as {path_type(fields)})"
     else:
         other = f"coalesce({plain_path(fields)}, {exact_path(fields)})"
-    if layout.quotes and not is_fast_only:  # the layout's unknown fields must not change the result
-        steps = {"_parsed": parsed_struct(as_strings(fields))}
-        other = with_variables(steps, other, path_type(fields))
+        if layout.quotes:  # the layout's unknown fields must not change the result
+            steps = {"_parsed": parsed_struct(as_strings(fields))}
+            other = with_variables(steps, other, path_type(fields))
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
     columns = _column_values(schema, fields)
     corrupt = F.col(f"_other.{CORRUPT}")
