@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,7 @@ from medallion.storage.text import Reporter, counted
 
 if TYPE_CHECKING:
     from medallion.cli.render_runs import NightlyLines
+    from medallion.runtime.pipeline import Pipeline
 
 
 def init(options: argparse.Namespace) -> int:
@@ -55,24 +56,25 @@ def setup(options: argparse.Namespace) -> int:
 
 
 def land(config: Config, options: argparse.Namespace) -> int:
-    if options.sample:
-        return _land_sample(config, options)
     from medallion.factory import DataFactory, refuse_unread
 
-    refuse_unread(config.sources, options.source)
-    factory = DataFactory(config.layout.root / "landing", seed=options.seed, dirty=options.dirty)
-    landed = factory.land(options.batches, options.files, options.rows, options.source)
+    names = ("source", "batches", "files", "rows", "seed", "dirty")
+    given = {name: getattr(options, name) for name in names if hasattr(options, name)}
+    if options.sample:
+        return _land_sample(config, options, given)
+    refuse_unread(config.sources, given.get("source"))
+    of_data = {name: given.pop(name) for name in ("seed", "dirty") if name in given}
+    landed = DataFactory(config.layout.landing(""), **of_data).land(**given)
     if not options.json:
         print_result(f"landed in {config.layout.landing('')}")
     return _present(options, render_tables.landed_json, render_tables.landed_text, landed)
 
 
-def _land_sample(config: Config, options: argparse.Namespace) -> int:
+def _land_sample(config: Config, options: argparse.Namespace, given: Iterable[str]) -> int:
     from medallion.factory import sample
 
-    for name, default in options.generator_options.items():
-        if getattr(options, name) != default:
-            raise UsageError(f"--sample lands the sample files as they are: leave --{name} out.")
+    for name in given:
+        raise UsageError(f"--sample lands the sample files as they are: leave --{name} out.")
     files = sample.land(config)
     if options.json:
         print_result(to_json({name: {"files": count} for name, count in files.items()}))
@@ -109,7 +111,6 @@ def add(config: Config, options: argparse.Namespace) -> int:
 
 
 def run(config: Config, options: argparse.Namespace) -> int:
-    from medallion.runtime.pipeline import open_pipeline
     from medallion.spark.query import AVAILABLE_NOW
     from medallion.state import pending_work
 
@@ -121,7 +122,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
         pending_work.refuse_if_all_blocked(config, query_names(config, layers))
     if options.trigger != AVAILABLE_NOW:
         return _stream_layers(config, options, command, layers)
-    with open_pipeline(config, command, layers, _reporter(False), options.debug) as pipeline:
+    with _pipeline(config, options, layers, command) as pipeline:
         pipeline.run(options.layer)
     return _report_files(config, command) if options.layer == "bronze" else 0
 
@@ -138,14 +139,13 @@ def _stream_layers(
     config: Config, options: argparse.Namespace, command: str, layers: Sequence[str]
 ) -> int:
     from medallion.ingest.files.listing import unread_file_warnings
-    from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.stream import run_stream
     from medallion.spark import query
     from medallion.spark.settings import Workload
 
     query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
-    debug, work = options.debug, Workload.ENDLESS
-    with open_pipeline(config, command, layers, print_message, debug, work) as pipeline:
+    more = {"report": print_message, "work": Workload.ENDLESS}  # its lines may come again
+    with _pipeline(config, options, layers, command, **more) as pipeline:
         for line in unread_file_warnings(config):
             pipeline.report(line)
         run_stream(pipeline, layers, options.trigger)
@@ -179,7 +179,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     if options.config_errors or has_invalid_suites(config):
         refuse_invalid_project(config, options.config_errors)
     started, started_at = time.monotonic(), clock.now_micros()
-    report = _reporter(bool(options.json)) if not options.quiet else lambda _: None
+    report: Reporter = (lambda _: None) if options.quiet else _reporter(options.json)
     note, state = idle.find_note(config), idle.digest_state(config)
     if note and not options.accept and idle.is_true(config, note, state):
         seconds = time.monotonic() - started
@@ -192,13 +192,12 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     with plan_under_lock(config, "nightly", report) as plan:
         outcome = None if options.accept else end_if_idle(config, plan, report)
         if outcome is None:
-            from medallion.runtime.nightly import Nightly, check_accepted
-            from medallion.runtime.pipeline import open_pipeline  # here: they import Spark
+            from medallion.runtime.nightly import Nightly, check_accepted  # here: imports Spark
 
             refuse_invalid_project(config)
             check_accepted(config, options.accept)
-            session = (config, "nightly", layers_in_use(config), report, options.debug)
-            with open_pipeline(*session, plan=plan) as pipeline:
+            layers = layers_in_use(config)
+            with _pipeline(config, options, layers, plan=plan, report=report) as pipeline:
                 outcome = Nightly(pipeline, options.accept).run()
             state = "" if outcome.errors else idle.state_if_idle(config)
         held = locks.held_leases(config.layout, layers_in_use(config))
@@ -250,9 +249,8 @@ def sql(config: Config, options: argparse.Namespace) -> int:
 def thrift(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.thrift import serve
 
-    config.layout.require_root()
     with suppress(KeyboardInterrupt):
-        serve(config, options.host, options.port, _reporter(False), options.debug)
+        serve(config, options.host, options.port, _reporter(options.json), options.debug)
     print_message("stopped")
     return 0
 
@@ -276,7 +274,6 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render_runs import audit_json, audit_text
     from medallion.inspect.audit import run_audit
 
-    config.layout.require_root()
     result = run_audit(config, options.deep, _reporter(True))
     return _present(options, audit_json, audit_text, result, result.is_balanced)
 
@@ -286,7 +283,6 @@ def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.report import serve_report, write_report
     from medallion.inspect.overview import take_overview
 
-    config.layout.require_root()
     if options.serve is not None:
         if options.json or options.output:
             raise UsageError("--serve shows the page: leave --json and --output out.")
@@ -304,22 +300,20 @@ def report(config: Config, options: argparse.Namespace) -> int:
 def backfill(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import backfill
 
-    report = _reporter(bool(options.json))
+    report = _reporter(options.json)
     result = backfill.run_backfill(config, options.source, options.path, report, options.debug)
     return _present(options, asdict, render_tables.backfill_text, result, result.is_good)
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import refresh
-    from medallion.runtime.pipeline import open_pipeline
     from medallion.state import pending_work
 
     layers = refresh.layers_to_lock(config, *options.tables)
-    config.layout.require_root()
     for table in options.tables:
         pending_work.refuse_missing_input(config, table)
     pending_work.refuse_if_all_blocked(config, options.tables)
-    with open_pipeline(config, "refresh", layers, _reporter(False), options.debug) as pipeline:
+    with _pipeline(config, options, layers) as pipeline:
         refresh.refresh_tables(pipeline, options.tables)
     return 0
 
@@ -327,11 +321,9 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
 def apply(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render_runs import plan_lines
     from medallion.inspect import edits
-    from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.refresh import apply_edits
     from medallion.state import journal
 
-    config.layout.require_root()
     plan = edits.select_edits(edits.find_edits(config), options.tables)
     print_result("\n".join(plan_lines(plan) or ["nothing to apply"]))
     tables = [edit.table for edit in plan if edit.action == edits.EditAction.REBUILD]
@@ -340,8 +332,7 @@ def apply(config: Config, options: argparse.Namespace) -> int:
         return 0
     if not _is_confirmed(options, f"Rebuild {counted(len(pending), 'table')}?"):
         return 1
-    layers = layers_in_use(config)
-    with open_pipeline(config, "apply", layers, _reporter(False), options.debug) as pipeline:
+    with _pipeline(config, options, layers_in_use(config)) as pipeline:
         apply_edits(pipeline, tables)
     return 0
 
@@ -350,13 +341,12 @@ def drop(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspect.edits import leftover_tables
     from medallion.runtime.rename import drop_table
 
-    config.layout.require_root()
     if options.table not in (known := leftover_tables(config)):
         others = f"these can: {', '.join(known)}" if known else "no table is left over"
         raise UsageError(f"{options.table} cannot be dropped; {others}.")
     if not _is_confirmed(options, f"Delete {options.table} and all its rows?"):
         return 1
-    drop_table(config, options.table, _reporter(False))
+    drop_table(config, options.table, _reporter(options.json))
     print_result(f"{options.table} is deleted")
     return 0
 
@@ -377,24 +367,20 @@ def _is_confirmed(options: argparse.Namespace, question: str) -> bool:
 def erase(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.erase import Request, run_erase
 
-    config.layout.require_root()
     request = Request(options.table, options.where, options.cascade, options.purge, options.dry_run)
-    result = run_erase(config, request, _reporter(bool(options.json)), options.debug)
+    result = run_erase(config, request, _reporter(options.json), options.debug)
     return _present(options, render_tables.erasure_json, render_tables.erasure_text, result)
 
 
 def replay(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import replay
-    from medallion.runtime.pipeline import open_pipeline
 
-    config.layout.require_root()
     name = replay.source_to_replay(config, options.table, options.where)
     if options.rescued and options.where:
         raise UsageError("--rescued validates all rows: leave --where out.")
     # For rescued values, bronze is rewritten.
     layers = layers_in_use(config) if options.rescued else ("silver",)
-    report = _reporter(bool(options.json))
-    with open_pipeline(config, "replay", layers, report, options.debug) as pipeline:
+    with _pipeline(config, options, layers) as pipeline:
         if options.rescued:
             counts = replay.replay_rescued(pipeline, name)
         else:
@@ -405,8 +391,7 @@ def replay(config: Config, options: argparse.Namespace) -> int:
 def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import maintenance
 
-    config.layout.require_root()
-    result = maintenance.maintain_unlocked_layers(config, _reporter(bool(options.json)))
+    result = maintenance.maintain_unlocked_layers(config, _reporter(options.json))
     return _present(options, asdict, render_tables.maintenance_text, result)
 
 
@@ -415,7 +400,6 @@ def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspect import status
     from medallion.inspect.verdict import observe
 
-    config.layout.require_root()
     statuses = status.query_statuses(config)
     seen = observe(config, statuses)
     if options.json:
@@ -434,9 +418,8 @@ def files(config: Config, options: argparse.Namespace) -> int:
     is_selected = options.pattern != "*" or options.state is not None
     if options.dismiss is not None and is_selected:
         raise UsageError("--dismiss has its own pattern: leave the other pattern and --state out.")
-    config.layout.require_root()
     if options.dismiss is not None:
-        report = _reporter(bool(options.json))
+        report = _reporter(options.json)
         entries = dismiss_files(config, options.dismiss, options.source, report)
     else:
         entries = ledger_files.find_files(config, options.pattern, options.source, options.state)
@@ -447,7 +430,6 @@ def schema(config: Config, options: argparse.Namespace) -> int:
     from medallion.ingest.schema import registry
 
     config.source(options.source)
-    config.layout.require_root()
     versions = registry.read_versions(config.layout.schemas(options.source))
     return _present(options, render_tables.schema_json, render_tables.schema_text, versions)
 
@@ -470,6 +452,22 @@ def _present(
     """
     print_result(to_json(to_document(result)) if options.json else to_text(result))
     return 0 if is_good else 1
+
+
+def _pipeline(
+    config: Config, options: argparse.Namespace, layers: Sequence[str], name: str = "", **more: Any
+) -> AbstractContextManager[Pipeline]:
+    """Return what `open_pipeline` yields for a command.
+
+    Args:
+        name: the name of the command, if not that of its function.
+        more: its other arguments.
+    """
+    from medallion.runtime.pipeline import open_pipeline  # here: it imports Spark
+
+    report = more.pop("report", None) or _reporter(options.json)
+    command = name or options.command.__name__
+    return open_pipeline(config, command, layers, report, options.debug, **more)
 
 
 def _lakehouse_line(config: Config) -> str:

@@ -6,6 +6,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from medallion import __version__
 from medallion.cli import commands
@@ -26,11 +28,17 @@ from medallion.storage.layout import LAYERS, PUBLISH
 from medallion.storage.root_format import read_format
 
 Command = Callable[[Config, argparse.Namespace], int]
+AddArgument = partial[None]
+"""Adds an argument to a command; `_add_argument` has the parameters."""
+AddCommand = Callable[..., AddArgument]
 _CRASHED = 70
 _CHECKED = ("run", "stream", "refresh", "apply", "replay", "erase")
 # They decide what there is to do, or tell it, of tables that no other process writes meanwhile.
 _ASKING_ONCE = ("nightly", "check", "status", "audit")
-_JSON = "print one JSON document only"
+_OF_AN_EXISTING_ROOT = (
+    "apply", "audit", "drop", "erase", "files", "maintain", "refresh", "replay", "report", "schema",
+    "status", "thrift",
+)  # fmt: skip
 _SOURCE = "its name in pipeline.yaml, such as event"
 
 
@@ -79,6 +87,8 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
             _refuse_errors(command, config, options.config_errors)
             config.layout.root.check_reachable()
             read_format(config.layout)  # refuse that of a newer release
+            if command.__name__ in _OF_AN_EXISTING_ROOT:
+                config.layout.require_root()
             status = command(config, options)
     except BrokenPipeError:
         raise
@@ -128,56 +138,34 @@ def _parser() -> argparse.ArgumentParser:
         "check, 2 wrong use or configuration, 70 a crash.",
     )
     parser.add_argument("--version", action="version", version=f"medallion {__version__}")
-    parser.set_defaults(command=None, conf=None)
+    parser.set_defaults(command=None, conf=None, json=False)
     subparsers = parser.add_subparsers(metavar="COMMAND")
 
-    def add(name: str, text: str, has_json: bool = True) -> argparse.ArgumentParser:
+    def add(name: str, text: str, has_json: bool = True) -> AddArgument:
+        """Add a command, and return the function that adds its arguments."""
         sub = subparsers.add_parser(name, help=text, description=text)
         sub.set_defaults(command=getattr(commands, name))  # each command is a function there
-        sub.add_argument("--debug", action="store_true", help="show stack traces of errors")
-        help_ = "the project (default: MEDALLION_CONF)"
-        sub.add_argument("--conf", type=_given, metavar="DIR", help=help_)
+        argument = partial(_add_argument, sub)
+        argument("--debug", "show stack traces of errors")
+        argument("--conf", "the project (default: MEDALLION_CONF)", type=_given, metavar="DIR")
         if has_json:
-            sub.add_argument("--json", action="store_true", help=_JSON)
-        return sub
+            argument("--json", "print one JSON document only")
+        return argument
 
-    init = add("init", "write the files of a new project", has_json=False)
-    init.add_argument("folder", nargs="?", default=".", type=_given, metavar="DIR")
-    _add_setup(add("setup", "fetch the jars and Java that Spark needs, once", has_json=False))
-    _add_add(add("add", "add a source to pipeline.yaml from a sample of its files"))
-    check = add("check", "report everything that is wrong, and what the next nightly run would do")
-    _flag(check, "--sql", "start Spark, and let it analyze the SQL of silver and gold")
-    edited = "rebuild the tables whose definition was edited in pipeline.yaml"
-    _add_apply(add("apply", edited, has_json=False))
-    drop = add("drop", "delete a table that nothing in pipeline.yaml writes", has_json=False)
-    drop.add_argument("table", help="such as gold.daily")
-    _flag(drop, "--yes", "do not ask")
-    _add_land(add("land", "generate test data and land it"))
-    _add_nightly(add("nightly", "run all layers once, with quality gates and the balance of rows"))
-    _add_run(add("run", "run one layer on all available data", has_json=False))
-    stream = add("stream", "keep all layers running until SIGTERM or Ctrl-C", has_json=False)
-    stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
-    _add_sql(add("sql", "query the tables as layer.table in read-only SQL", has_json=False))
-    thrift = add("thrift", "serve the tables over JDBC and ODBC until Ctrl-C", has_json=False)
-    thrift.add_argument("--host", default="127.0.0.1", help="the address (default: 127.0.0.1)")
-    thrift.add_argument("--port", type=int, default=10000, help="default: 10000; 0: a free one")
-    add("status", "show the state and backlog of each query")
-    _add_files(add("files", "list every file that ever landed, and its state"))
-    schema = add("schema", "show the versions of a source's schema, and their differences")
-    schema.add_argument("source", help=_SOURCE)
-    audit = add("audit", "balance the rows of every source")
-    _flag(audit, "--deep", "count files and tables again, and compare rows with the layer before")
-    _add_report(add("report", "write one HTML page with charts: gold, balance, quality, runs"))
-    backfill = add("backfill", "ingest files from any path once, whatever their age")
-    backfill.add_argument("source", help=_SOURCE)
-    backfill.add_argument("path", type=_given, help="a file, a folder with subfolders, or a topic")
-    refresh = add("refresh", "rebuild tables, or publish them again", has_json=False)
-    refreshed = "such as bronze.event, silver.event or publish.counts.kafka"
-    refresh.add_argument("tables", nargs="+", metavar="TABLE", help=refreshed)
-    _add_erase(add("erase", "erase rows everywhere: tables, state, aggregates and ingested files"))
-    _add_replay(add("replay", "move quarantined rows that pass the current rules to silver"))
-    add("maintain", "compact the tables, and remove old files and commits")
+    for add_commands in (_add_projects, _add_runs, _add_questions, _add_repairs):
+        add_commands(add)
     return parser
+
+
+def _add_argument(parser: argparse.ArgumentParser, names: str, text: str, **settings: Any) -> None:
+    """Add an argument to a command; an option without settings is a flag.
+
+    Args:
+        names: its name, or several with a blank between them.
+    """
+    is_flag = names.startswith("-") and not settings
+    settings = {"action": "store_true"} if is_flag else settings
+    parser.add_argument(*names.split(), help=text, **settings)
 
 
 def _given(text: str) -> str:
@@ -187,110 +175,117 @@ def _given(text: str) -> str:
     return text
 
 
-def _flag(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    parser.add_argument(name, action="store_true", help=text)
-
-
-def _add_add(add: argparse.ArgumentParser) -> None:
-    add.add_argument("name", help="the new source, such as sales")
-    paths = "files, folders or globs in quotes"
-    add.add_argument("paths", nargs="+", type=_given, metavar="PATH", help=paths)
-    _flag(add, "--dry-run", "print the entry and write nothing")
-    _flag(add, "--land", "copy the files to landing as well")
-
-
-def _add_setup(setup: argparse.ArgumentParser) -> None:
-    setup.add_argument("--kafka", action="store_true", help="and the jars for Kafka")
-    setup.add_argument("--s3", action="store_true", help="and the jars for paths on S3")
-    help_ = "and an archive of Java's classes, with which each start takes a fifth less"
-    setup.add_argument("--classes", action="store_true", help=help_)
-
-
-def _add_report(report: argparse.ArgumentParser) -> None:
-    file = "file of the page (default: _report.html in the root)"
-    report.add_argument("--output", type=_given, metavar="FILE", help=file)
-    page = "show the page at http://127.0.0.1:8321, refreshing itself, until Ctrl-C"
-    report.add_argument("--serve", nargs="?", type=int, const=8321, metavar="PORT", help=page)
-
-
-def _add_apply(apply: argparse.ArgumentParser) -> None:
+def _add_projects(add: AddCommand) -> None:
+    """Add the commands for a project and its test data."""
+    init = add("init", "write the files of a new project", has_json=False)
+    init("folder", "(default: the current one)", nargs="?", default=".", type=_given, metavar="DIR")
+    setup = add("setup", "fetch the jars and Java that Spark needs, once", has_json=False)
+    setup("--kafka", "and the jars for Kafka")
+    setup("--s3", "and the jars for paths on S3")
+    setup("--classes", "and an archive of Java's classes, with which each start takes a fifth less")
+    source = add("add", "add a source to pipeline.yaml from a sample of its files")
+    source("name", "the new source, such as sales")
+    source("paths", "files, folders or globs in quotes", nargs="+", type=_given, metavar="PATH")
+    source("--dry-run", "print the entry and write nothing")
+    source("--land", "copy the files to landing as well")
+    check = add("check", "report everything that is wrong, and what the next nightly run would do")
+    check("--sql", "start Spark, and let it analyze the SQL of silver and gold")
+    edited = "rebuild the tables whose definition was edited in pipeline.yaml"
+    apply = add("apply", edited, has_json=False)
     tables = "some of the tables that medallion check names (default: all)"
-    apply.add_argument("tables", nargs="*", metavar="TABLE", help=tables)
-    _flag(apply, "--yes", "do not ask")
+    apply("tables", tables, nargs="*", metavar="TABLE")
+    apply("--yes", "do not ask")
+    drop = add("drop", "delete a table that nothing in pipeline.yaml writes", has_json=False)
+    drop("table", "such as gold.daily")
+    drop("--yes", "do not ask")
+    land = add("land", "generate test data and land it")
+    given: dict[str, Any] = {"default": argparse.SUPPRESS}  # the data factory has the defaults
+    land("--source", "land for this source only (default: all)", **given)
+    land("--batches", "number of batches (default: 1)", type=int, **given)
+    land("--files", "files of a source (default: 2)", type=int, **given)
+    land("--rows", "rows of a source (default: 1000)", type=int, **given)
+    land("--seed", "seed of the random data (default: 1)", type=int, **given)
+    land("--dirty", "add counted defects", action="store_true", **given)
+    land("--sample", "land the sample files, once, instead of new ones")
 
 
-def _add_replay(replay: argparse.ArgumentParser) -> None:
-    replay.add_argument("table", help="such as quarantine.event")
-    rows = "only rows for which this is true; `_failed_rules` has the names of broken rules"
-    replay.add_argument("--where", metavar="SQL", type=_given, help=rows)
-    _flag(
-        replay,
-        "--rescued",
-        "also rows with rescued values that today's schema has columns for: rewrites bronze, and "
-        "rebuilds silver and gold",
-    )
-
-
-def _add_run(run: argparse.ArgumentParser) -> None:
+def _add_runs(add: AddCommand) -> None:
+    """Add the commands that run queries."""
+    once = "available-now"
+    nightly = add("nightly", "run all layers once, with quality gates and the balance of rows")
+    accepted = "let rows pass that this expectation blocks (may be repeated)"
+    nightly("--accept", accepted, metavar="EXPECTATION", action="append", default=[])
+    nightly("--quiet", "print the verdict only, and nothing if the lakehouse is healthy")
+    trigger = "only this; to keep running use `medallion stream`"
+    nightly("--trigger", trigger, choices=(once,), default=once)
+    run = add("run", "run one layer on all available data", has_json=False)
     layer = "publish: the changes of gold tables with `publish`"
-    run.add_argument("layer", choices=(*LAYERS, PUBLISH), help=layer)
-    trigger = "available-now (default), or an interval such as '4 seconds' to keep running"
-    run.add_argument("--trigger", default="available-now", help=trigger)
+    run("layer", layer, choices=(*LAYERS, PUBLISH))
+    trigger = f"{once} (default), or an interval such as '4 seconds' to keep running"
+    run("--trigger", trigger, default=once)
+    stream = add("stream", "keep all layers running until SIGTERM or Ctrl-C", has_json=False)
+    stream("--trigger", "the interval (default: 4 seconds)", default="4 seconds")
 
 
-def _add_sql(sql: argparse.ArgumentParser) -> None:
+def _add_questions(add: AddCommand) -> None:
+    """Add the commands that only read."""
+    sql = add("sql", "query the tables as layer.table in read-only SQL", has_json=False)
     statement = (
         'in quotes, such as "SELECT * FROM gold.device_counts"; without one, a terminal gets a '
         "prompt, and else standard input is read"
     )
-    sql.add_argument("statement", nargs="*", metavar="STATEMENT", help=statement)
-    sql.add_argument("-f", "--file", type=_given, help="run the statements of a file (- for stdin)")
+    sql("statement", statement, nargs="*", metavar="STATEMENT")
+    sql("-f --file", "run the statements of a file (- for stdin)", type=_given)
     as_of = "read the tables as they were, such as 2026-05-01T12:00 (UTC) or version 12"
-    sql.add_argument("--as-of", metavar="TIME|VERSION", help=as_of)
-    forms = sql.add_mutually_exclusive_group()
+    sql("--as-of", as_of, metavar="TIME|VERSION")
+    one_of = partial(_add_argument, sql.args[0].add_mutually_exclusive_group())
     for form, what in (("--json", "one JSON document"), ("--csv", "CSV with a header")):
-        written = f"print {what}, or write it to a file"
-        forms.add_argument(form, nargs="?", const="-", metavar="FILE", help=written)
-    forms.add_argument("--parquet", type=_given, metavar="FILE", help="write a Parquet file")
-
-
-def _add_nightly(nightly: argparse.ArgumentParser) -> None:
-    rows = "let rows pass that this expectation blocks (may be repeated)"
-    nightly.add_argument("--accept", metavar="EXPECTATION", action="append", default=[], help=rows)
-    quiet = "print the verdict only, and nothing if the lakehouse is healthy"
-    nightly.add_argument("--quiet", action="store_true", help=quiet)
-    now, trigger = "available-now", "only this; to keep running use `medallion stream`"
-    nightly.add_argument("--trigger", choices=(now,), default=now, help=trigger)
-
-
-def _add_erase(erase: argparse.ArgumentParser) -> None:
-    table = "a silver table; without it, an interrupted erasure is completed"
-    erase.add_argument("table", nargs="?", help=table)
-    rows = 'the rows, such as "customer_id = 42", in Spark SQL'
-    erase.add_argument("--where", metavar="SQL", help=rows)
-    everywhere = "also from bronze and quarantine; delete files that have one; rebuild all tables"
-    _flag(erase, "--cascade", everywhere)
-    _flag(erase, "--dry-run", "count the rows and change nothing")
-    _flag(erase, "--purge", "remove older versions of the tables at once, and publish gold again")
-
-
-def _add_files(files: argparse.ArgumentParser) -> None:
-    paths = "glob of landed or current paths, such as '*x.json'"
-    files.add_argument("pattern", nargs="?", default="*", help=paths)
-    files.add_argument("--source", help="only files of this source")
+        one_of(form, f"print {what}, or write it to a file", nargs="?", const="-", metavar="FILE")
+    one_of("--parquet", "write a Parquet file", type=_given, metavar="FILE")
+    thrift = add("thrift", "serve the tables over JDBC and ODBC until Ctrl-C", has_json=False)
+    thrift("--host", "the address (default: 127.0.0.1)", default="127.0.0.1")
+    thrift("--port", "default: 10000; 0: a free one", type=int, default=10000)
+    add("status", "show the state and backlog of each query")
+    files = add("files", "list every file that ever landed, and its state")
+    files("pattern", "glob of landed or current paths, such as '*x.json'", nargs="?", default="*")
+    files("--source", "only files of this source", metavar="SOURCE")
     states = "pending, ingested, unreadable, rejected, replaced, vanished or archived"
-    files.add_argument("--state", help=f"only files in this state: {states}")
+    files("--state", f"only files in this state: {states}", metavar="STATE")
     dismissed = "acknowledge rejected, waiting or changed files: runs no longer report them"
-    files.add_argument("--dismiss", metavar="PATTERN", type=_given, help=dismissed)
+    files("--dismiss", dismissed, metavar="PATTERN", type=_given)
+    schema = add("schema", "show the versions of a source's schema, and their differences")
+    schema("source", _SOURCE)
+    audit = add("audit", "balance the rows of every source")
+    audit("--deep", "count files and tables again, and compare rows with the layer before")
+    report = add("report", "write one HTML page with charts: gold, balance, quality, runs")
+    page = "file of the page (default: _report.html in the root)"
+    report("--output", page, type=_given, metavar="FILE")
+    page = "show the page at http://127.0.0.1:8321, refreshing itself, until Ctrl-C"
+    report("--serve", page, nargs="?", type=int, const=8321, metavar="PORT")
 
 
-def _add_land(land: argparse.ArgumentParser) -> None:
-    land.add_argument("--source", help="land for this source only (default: all)")
-    land.add_argument("--batches", type=int, default=1, help="number of batches (default: 1)")
-    land.add_argument("--files", type=int, default=2, help="files of a source (default: 2)")
-    land.add_argument("--rows", type=int, default=1000, help="rows of a source (default: 1000)")
-    land.add_argument("--seed", type=int, default=1, help="seed of the random data (default: 1)")
-    _flag(land, "--dirty", "add counted defects")
-    _flag(land, "--sample", "land the sample files, once, instead of new ones")
-    generator_options = ("source", "batches", "files", "rows", "seed", "dirty")
-    land.set_defaults(generator_options={n: land.get_default(n) for n in generator_options})
+def _add_repairs(add: AddCommand) -> None:
+    """Add the commands that change what was ingested."""
+    backfill = add("backfill", "ingest files from any path once, whatever their age")
+    backfill("source", _SOURCE)
+    backfill("path", "a file, a folder with subfolders, or a topic", type=_given)
+    refresh = add("refresh", "rebuild tables, or publish them again", has_json=False)
+    tables = "such as bronze.event, silver.event or publish.counts.kafka"
+    refresh("tables", tables, nargs="+", metavar="TABLE")
+    erase = add("erase", "erase rows everywhere: tables, state, aggregates and ingested files")
+    erase("table", "a silver table; without it, an interrupted erasure is completed", nargs="?")
+    erase("--where", 'the rows, such as "customer_id = 42", in Spark SQL', metavar="SQL")
+    everywhere = "also from bronze and quarantine; delete files that have one; rebuild all tables"
+    erase("--cascade", everywhere)
+    erase("--dry-run", "count the rows and change nothing")
+    erase("--purge", "remove older versions of the tables at once, and publish gold again")
+    replay = add("replay", "move quarantined rows that pass the current rules to silver")
+    replay("table", "such as quarantine.event")
+    rows = "only rows for which this is true; `_failed_rules` has the names of broken rules"
+    replay("--where", rows, metavar="SQL", type=_given)
+    replay(
+        "--rescued",
+        "also rows with rescued values that today's schema has columns for: rewrites bronze, and "
+        "rebuilds silver and gold",
+    )
+    add("maintain", "compact the tables, and remove old files and commits")

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from functools import cache
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -35,8 +36,8 @@ def serve(config: Config, host: str, port: int, report: Reporter, debug: bool = 
     """
     port = _free_port(host, port)
     with session_of_command(config, "medallion thrift", debug) as spark:
-        reported = set[str]()
-        _register(spark, config, reported, report)
+        report_once = cache(report)
+        _register(spark, config, report_once)
         spark.conf.set("hive.server2.thrift.bind.host", host)
         spark.conf.set("hive.server2.thrift.port", str(port))
         java: Any = spark._jvm
@@ -48,23 +49,16 @@ def serve(config: Config, host: str, port: int, report: Reporter, debug: bool = 
             signals.raise_if_requested()
             time.sleep(_STEP_SECONDS)
             if time.monotonic() - scanned_at > _SCAN_SECONDS:
-                _register(spark, config, reported, report)
+                _register(spark, config, report_once)
                 scanned_at = time.monotonic()
         signals.raise_if_requested()
     raise MedallionError(f"{jvm.HAS_ENDED}.")
 
 
-def _register(spark: SparkSession, config: Config, reported: set[str], report: Reporter) -> None:
-    """Register tables and views, and report each error that was not `reported` before.
-
-    Args:
-        reported: the messages so far; new ones are added.
-        report: gets the new messages.
-    """
-    for message in map(str, register_tables(spark, config, is_server=True)):
-        if message not in reported:
-            reported.add(message)
-            report(message)
+def _register(spark: SparkSession, config: Config, report: Reporter) -> None:
+    """Register tables and views, and report what cannot be read."""
+    for error in register_tables(spark, config, is_server=True):
+        report(str(error))
 
 
 def _free_port(host: str, port: int) -> int:
