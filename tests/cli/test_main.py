@@ -239,7 +239,7 @@ def test_stream_runs_its_layers_at_an_interval(
     pipeline_, streams, opened = MagicMock(), list[Any](), list[Any]()
 
     @contextmanager
-    def open_pipeline(_: object, *arguments: object) -> Iterator[Any]:
+    def open_pipeline(_: object, *arguments: object, **_more: object) -> Iterator[Any]:
         opened.append((arguments[0], list(arguments[1])))  # type: ignore[call-overload]
         yield pipeline_
 
