@@ -92,15 +92,11 @@ class Record:
 def recording() -> Iterator[Record]:
     """Record which keys are known, and the expected value and the default of each."""
     record = Record()
-    get, allow_only, optional = Node.get, Node.allow_only, Node.optional
+    get, allow_only = Node.get, Node.allow_only
 
     def recorded_get(node: Node, key: str, convert: Any, expected: str, default: Any = ...) -> Any:
         record.values.setdefault(f"{node.path}.{key}", (expected, default))
         return get(node, key, convert, expected, default)
-
-    def recorded_optional(node: Node, key: str, convert: Any, expected: str) -> Any:
-        record.values.setdefault(f"{node.path}.{key}", (expected, None))
-        return optional(node, key, convert, expected)
 
     def recorded_allow_only(node: Node, *known: str) -> None:
         record.known |= dict.fromkeys(f"{node.path}.{key}" for key in known)
@@ -108,7 +104,6 @@ def recording() -> Iterator[Record]:
 
     with (
         patch.object(Node, "get", recorded_get),
-        patch.object(Node, "optional", recorded_optional),
         patch.object(Node, "allow_only", recorded_allow_only),
     ):
         yield record

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
@@ -146,6 +146,10 @@ class Node:
         """Return this node without a key."""
         return Node({k: v for k, v in self.value.items() if k != key}, self.file, self.path)
 
+    def updated(self, **values: Any) -> Node:
+        """Return this node with other values of some keys."""
+        return Node({**self.value, **values}, self.file, self.path)
+
     def allow_only(self, *known: str) -> None:
         """Raise ConfigError for a key that is not in `known`."""
         for key in self.value:
@@ -173,11 +177,14 @@ class Node:
             key: a key of this mapping.
             convert: returns the value, or raises ValueError or TypeError if it is invalid.
             expected: what the value must be, for the message.
-            default: the value if the key is missing; without a default the key is required.
+            default: the value if the key is missing, which is converted unless it is None; without
+                a default the key is required.
 
         Raises:
             ConfigError: the key is missing, or its value is invalid.
         """
+        if default is None and key not in self.value:
+            return cast(T, None)
         value = self.value.get(key, default)
         if value is ...:
             self.fail(key, f"is missing: it must be {expected}")
@@ -190,14 +197,8 @@ class Node:
 
     def settings(self, declared: type) -> dict[str, Any]:
         """Return the values of the keys that the fields of a dataclass declare."""
-        result = dict[str, Any]()
-        for name, each in declared_keys(declared).items():
-            convert, expected, default = each.metadata["key"]
-            if default is None:
-                result[each.name] = self.optional(name, convert, expected)
-            else:
-                result[each.name] = self.get(name, convert, expected, default)
-        return result
+        keys = declared_keys(declared).items()
+        return {each.name: self.get(name, *each.metadata["key"]) for name, each in keys}
 
     def parse(self, declared: type[T]) -> T:
         """Return an object of a dataclass whose fields are the keys of this mapping."""
@@ -241,4 +242,4 @@ class Node:
 
     def optional(self, key: str, convert: Callable[[Any], T], expected: str) -> T | None:
         """Return the converted value of a key, or None if the key is missing."""
-        return self.get(key, convert, expected) if key in self.value else None
+        return self.get(key, convert, expected, None)

@@ -54,7 +54,10 @@ KEYS = (*_NOT_EXPANDED, METRICS_FILE, *LOGIN)
 _URL = re.compile(r"https?://[^\s/]\S*")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _url_or_variable = values.matching(f"{_URL.pattern}|{_VARIABLE.pattern}")
-_QUERIES, _CHANGE = "max_concurrent_queries", "on_change"
+_KEYS = (
+    "sources", "silver", "gold", "views", "maintain", "max_concurrent_queries", "on_failure",
+    "on_change",
+)  # fmt: skip
 PIPELINE = "pipeline.yaml"
 PROJECT = Path(__file__).resolve().parents[3]
 """The repository, whose own project is the one of other directories; nothing in a wheel."""
@@ -102,17 +105,12 @@ def load_with_errors(
     layout = Layout(_root(environ, cwd, dotenv, project))
     document = Node(read_yaml(file), file)
     variables = dotenv | {name: value for name, value in environ.items() if value}
-    errors = Errors()
-    keys = ("sources", "silver", "gold", "views", "maintain", _QUERIES, "on_failure", _CHANGE)
+    errors, sql = Errors(), "names with their SQL"
     attempt = errors.attempt
-    attempt(lambda: document.allow_only(*keys))
+    attempt(lambda: document.allow_only(*_KEYS))
     sources = _sources(document, layout, errors)
     silver = _silver(document, sources, errors)
     gold = _gold(document, {**sources, **silver}, file.parent, errors)
-    login = attempt(lambda: _login(document, sources, gold, variables))
-    maintain = attempt(lambda: parse_maintenance(document.child("maintain")))
-    sql, number = "names with their SQL", values.COUNT
-    views = attempt(lambda: document.optional("views", values.named_columns, sql))
     config = Config(
         pipeline_file=file,
         conf_dir=conf_dir,
@@ -120,11 +118,13 @@ def load_with_errors(
         layout=layout,
         sources=sources,
         gold=gold,
-        maintain=maintain or Maintenance(),
-        login=login or Login(),
-        max_concurrent_queries=attempt(lambda: document.optional(_QUERIES, values.count, number)),
-        views=views or {},
-        on_change=attempt(lambda: document.choice(_CHANGE, ON_CHANGE)) or ON_CHANGE[0],
+        login=attempt(lambda: _login(document, sources, gold, variables)) or Login(),
+        maintain=attempt(lambda: parse_maintenance(document.child("maintain"))) or Maintenance(),
+        max_concurrent_queries=attempt(
+            lambda: document.optional("max_concurrent_queries", values.count, values.COUNT)
+        ),
+        views=attempt(lambda: document.get("views", values.named_columns, sql, None)) or {},
+        on_change=attempt(lambda: document.choice("on_change", ON_CHANGE)) or ON_CHANGE[0],
         silver=silver,
         on_failure=attempt(lambda: parse_on_failure(document.child("on_failure"), variables))
         or OnFailure(),
@@ -174,12 +174,8 @@ class Errors(list[ConfigError]):
                 if key in invalid_keys:  # the entry is invalid without it
                     return None
                 self.append(error)
-                if key not in node.value or key in (
-                    "format",
-                    "sql",
-                    "cdc",
-                ):  # they decide on other keys
-                    return None
+                if key not in node.value or key in ("format", "sql", "cdc"):
+                    return None  # it decides on other keys
                 invalid_keys.add(key)
                 node = node.without(key)
 
@@ -211,8 +207,7 @@ def _silver(
 
     entries = document.value.get("silver")
     if isinstance(entries, dict):
-        in_order = {name: entries[name] for name in parents_first(entries)}
-        document = Node({**document.value, "silver": in_order}, document.file)
+        document = document.updated(silver={name: entries[name] for name in parents_first(entries)})
     return errors.parse_each(document, "silver", parse)
 
 

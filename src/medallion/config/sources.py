@@ -70,20 +70,14 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
 def _with_debezium_defaults(node: Node) -> Node:
     """Return a source of Debezium's envelopes with the format that is read, and with `cdc`."""
     file_format = "kafka" if "servers" in node.value else "json"
-    entry = {
-        **node.value,
-        "format": file_format,
-        "cdc": {**DEBEZIUM_CDC, **node.child("cdc").value},
-    }
-    return Node(entry, node.file, node.path)
+    return node.updated(format=file_format, cdc={**DEBEZIUM_CDC, **node.child("cdc").value})
 
 
 def _with_snapshot_defaults(node: Node) -> Node:
     """Return a source whose snapshots are files unless `sequence_by` says which rows are one."""
     if "cdc" not in node.value or not node.child("cdc").value.get("snapshot"):
         return node
-    cdc = {"sequence_by": SOURCE_MODIFIED_AT, **node.child("cdc").value}
-    return Node({**node.value, "cdc": cdc}, node.file, node.path)
+    return node.updated(cdc={"sequence_by": SOURCE_MODIFIED_AT, **node.child("cdc").value})
 
 
 def _parse_event_time(node: Node) -> str:
@@ -104,7 +98,7 @@ def _parse_options(source: Node, file_format: str) -> ReaderOptions:
     if "sep" in node.value:
         if "delimiter" in node.value:
             node.fail("sep", "is another name of delimiter: give one of them")
-        node = Node({**node.value, "delimiter": node.value["sep"]}, node.file, node.path)
+        node = node.updated(delimiter=node.value["sep"])
     options = ReaderOptions(**node.settings(ReaderOptions))
     signs = {"delimiter": options.delimiter, "quote": options.quote, "comment": options.comment}
     for name, other in combinations(signs, 2):

@@ -175,6 +175,7 @@ def matching(expression: str) -> Callable[[Any], str]:
     return convert
 
 
+table_name = matching(TABLE_NAME.pattern)
 file_glob = matching(r"[^._/{][^/{]*")
 topic = matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 server = matching(r"[^\s,/@]+:[1-9][0-9]{0,4}")
@@ -208,11 +209,6 @@ def columns_of(value: Any) -> Mapping[str, str]:
         if not _is_text(string):
             raise InvalidColumnError(str(name), f"must be a string, not {string!r}")
     return {non_blank_string(name): string for name, string in value.items()}
-
-
-def table_name(value: Any) -> str:
-    """Return a name of a source or table."""
-    return matching(TABLE_NAME.pattern)(value)
 
 
 def named_columns(value: Any) -> Mapping[str, str]:
