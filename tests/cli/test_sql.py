@@ -21,7 +21,7 @@ from prompt_toolkit.output import DummyOutput
 
 from medallion.cli import sql as command
 from medallion.cli import sql_prompt
-from medallion.cli.terminal import print_table
+from medallion.cli.terminal import fitted_table
 from medallion.errors import UsageError
 from medallion.sql.engine import Database
 from medallion.storage.layout import Layout
@@ -153,31 +153,33 @@ def test_output_format_needs_a_statement(
         run(database, csv="-")
 
 
-def test_print_table_fits_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    print_table(("device", "n"), [("x" * 60, 1), (None, 22)])
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 40
-    assert [line.split()[-1] for line in lines if line.split()[-1:] in (["1"], ["22"])] == [
-        "1",
-        "22",
+def test_fitted_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "11")
+    assert fitted_table(("device", "n"), [("x", 1), (None, 22)]) == [
+        "device |  n",
+        "-------+---",
+        "x      |  1",
+        "NULL   | 22",
     ]
-    print_table([f"column_{at}" for at in range(9)], [tuple("abcdefghi")])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "--- row 1"
-    assert lines[1].split() == ["column_0", "a"]
-    assert len(lines) == 10
+    monkeypatch.setenv("COLUMNS", "10")
+    assert fitted_table(("device", "n"), [("x", 1), (None, 22)]) == [
+        "--- row 1",
+        "device | x",
+        "n      | 1",
+        "--- row 2",
+        "device | NULL",
+        "n      | 22",
+    ]
 
 
-def test_print_table_escapes_values(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("[red]a", "b"), [("\x1b[2J", "[bold]x")])
-    output = capsys.readouterr().out
-    assert "\x1b" not in output
-    assert "[red]a" in output
-    assert "\\x1b[2J" in output
-    assert "[bold]x" in output
+def test_fitted_table_escapes_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in ("80", "10"):
+        monkeypatch.setenv("COLUMNS", width)
+        lines = fitted_table(("a\x1b", "b"), [("\x1b[2J", "[bold]x")])
+        assert "\x1b" not in "".join(lines)
+        assert all(
+            any(text in line for line in lines) for text in ("a\\x1b", "\\x1b[2J", "[bold]x")
+        )
 
 
 def completions(database: Database, text: str) -> list[str]:

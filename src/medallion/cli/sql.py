@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from medallion.cli import render_tables
-from medallion.cli.terminal import print_result, print_table, to_json, write_lines
+from medallion.cli.terminal import fitted_table, print_result, to_json, write_lines
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.sql import guard
@@ -108,7 +108,7 @@ def print_rows(result: Result, started: float) -> None:
     """Print a result as a table, with its number of rows and the time since `started`."""
     rows, more = result.rows, ""
     if sys.stdout is not None and sys.stdout.isatty() and result.columns != ("plan_type", "plan"):
-        print_table(result.columns, rows[:_MOST_ROWS])
+        print_result("\n".join(fitted_table(result.columns, rows[:_MOST_ROWS])))
         if len(rows) > _MOST_ROWS:
             more = f", the first {_MOST_ROWS:,} shown: --csv prints all"
     else:

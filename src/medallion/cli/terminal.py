@@ -13,13 +13,13 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import TextIOWrapper
+from shutil import get_terminal_size
 from types import NoneType
 from typing import Any, TextIO
 
 from medallion.errors import MedallionError, StatementError, UsageError
 from medallion.storage.text import error_reason, printable
 
-_NARROW = 14  # characters: a table whose columns would be narrower is printed as records
 _NUMBERS = {int, float, Decimal, NoneType}
 
 
@@ -124,7 +124,9 @@ def cell_text(value: Any) -> str:
 
 
 def shown_text(value: Any) -> str:
-    """Return a value of a row for reading: as `cell_text`, with 15 digits of a double."""
+    """Return a value of a row for reading: as `cell_text`, but NULL, and 15 digits of a double."""
+    if value is None:
+        return "NULL"
     is_double = isinstance(value, float) and math.isfinite(value)
     return cell_text(float(f"{value:.15g}") if is_double else value)
 
@@ -136,9 +138,12 @@ def iso_utc(micros: int | None) -> str | None:
 
 def aligned_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
     """Return the lines of an aligned table, one for each row; numbers are right-aligned."""
-    names, cells, numbers = _printable_table(columns, list(rows))
+    listed = list(rows)
+    cells = [list(map(shown_text, row)) for row in listed]
     padded = []
-    for is_number, column in zip(numbers, zip(names, *cells, strict=True), strict=True):
+    for at, name in enumerate(columns):
+        column = [printable(text) for text in (name, *(row[at] for row in cells))]
+        is_number = bool(listed) and {type(row[at]) for row in listed} <= _NUMBERS
         width = max(map(len, column))
         name, *values = (cell.rjust(width) if is_number else cell.ljust(width) for cell in column)
         padded.append([name, "-" * width, *values])
@@ -146,38 +151,14 @@ def aligned_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list
     return [("-+-" if at == 1 else " | ").join(line).rstrip() for at, line in lines]
 
 
-def _printable_table(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Return printable names and cells, and for each column if all its values are numbers."""
-    cells = [["NULL" if value is None else shown_text(value) for value in row] for row in rows]
-    types = [{type(row[at]) for row in rows} for at in range(len(columns))]
-    numbers = [bool(rows) and each <= _NUMBERS for each in types]
-    return [*map(printable, columns)], [[*map(printable, row)] for row in cells], numbers
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows to a terminal, in its width; rows with too many columns as a list of values."""
-    from rich import box  # late: commands that print no table start faster
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console, (names, cells, numbers) = Console(), _printable_table(columns, rows)
-    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    if sum(min(width, _NARROW) + 3 for width in widths) > console.width:
-        longest = max(map(len, names))
-        for number, row in enumerate(cells, 1):
-            values = (f"{name:<{longest}}  {c}" for name, c in zip(names, row, strict=True))
-            print_result("\n".join([f"--- row {number:,}", *values]))
-        return
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, is_number in zip(names, numbers, strict=True):
-        grid.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
-    for row in cells:
-        grid.add_row(*map(Text, row))
-    with _translate_write_errors():
-        console.print(grid)
+def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return an aligned table or, if the terminal is too narrow for it, each row as a list."""
+    table = aligned_table(columns, rows)
+    if max(map(len, table)) <= get_terminal_size().columns:
+        return table
+    texts = (zip(columns, map(shown_text, row), strict=True) for row in rows)
+    lists = (aligned_table(("", ""), each)[2:] for each in texts)
+    return [line for at, each in enumerate(lists, 1) for line in (f"--- row {at:,}", *each)]
 
 
 def _encodable(text: str, encoding: str) -> str:

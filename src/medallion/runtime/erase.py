@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row
@@ -183,18 +184,17 @@ def _count_rows(pipeline: Pipeline, request: Request) -> Erasure:
         columns = [column for column in _ORIGIN if column in source.origin_columns]
         counts = _count_by_origin(with_matches(bronze), columns)
         _, invalid = _following(config, name)[0].targets
-        silver = _silver(pipeline, source)
+        silver = _rows(pipeline, table)
         if source.cdc:
             keys = _keys_of_matches(with_matches(bronze), source)
             erased = silver.join(keys, keys.columns, "left_semi")
         else:
             erased = silver.where(condition)
-        quarantine = delta_reads.read_table(pipeline.spark, config.layout.table(invalid))
-        quarantined = with_matches(transform.with_bronze_columns(quarantine, bronze))
+        quarantine = transform.with_bronze_columns(_rows(pipeline, invalid), bronze)
         rows = {
             f"bronze.{name}": sum(row["rows"] for row in counts),
             table: erased.count(),
-            invalid: quarantined.where(transform.MATCHES).count(),
+            invalid: with_matches(quarantine).where(transform.MATCHES).count(),
         }
         origins = _origins(pipeline, source, counts)
     except AnalysisException as error:
@@ -210,7 +210,7 @@ def _count_rows(pipeline: Pipeline, request: Request) -> Erasure:
 
 def _source_and_rows(pipeline: Pipeline, name: str) -> tuple[SourceConfig, DataFrame]:
     """Return a source as silver's query starts with it, and the rows of its bronze table."""
-    source, bronze = pipeline.config.sources[name], _bronze(pipeline, name).rows()
+    source, bronze = pipeline.config.sources[name], pipeline.flow(f"bronze.{name}").rows()
     return unwrapped(source, bronze), bronze
 
 
@@ -233,7 +233,7 @@ def _with_matches(
     refuse_nondeterministic(_WHERE, rows, condition)
     if not source.cdc:
         return with_matches
-    current = _silver(pipeline, source).where(condition).select(*source.keys)
+    current = _rows(pipeline, f"silver.{source.name}").where(condition).select(*source.keys)
     return partial(with_matches, keys=_keys_of_matches(rows, source).union(current).distinct())
 
 
@@ -242,9 +242,8 @@ def _keys_of_matches(rows: DataFrame, source: SourceConfig) -> DataFrame:
     return rows.where(transform.MATCHES).select(*keys)
 
 
-def _silver(pipeline: Pipeline, source: SourceConfig) -> DataFrame:
-    path = pipeline.config.layout.table(f"silver.{source.name}")
-    return delta_reads.read_table(pipeline.spark, path)
+def _rows(pipeline: Pipeline, table: str) -> DataFrame:
+    return delta_reads.read_table(pipeline.spark, pipeline.config.layout.table(table))
 
 
 def _count_by_origin(rows: DataFrame, keys: Sequence[str]) -> list[Row]:
@@ -268,14 +267,8 @@ def _origins(pipeline: Pipeline, source: SourceConfig, counts: Iterable[Row]) ->
 
 
 def _context(pipeline: Pipeline, source: SourceConfig) -> BatchContext:
-    config, schema = pipeline.config, _bronze(pipeline, source.name).schema()
-    return BatchContext(pipeline.spark, config, source, schema, pipeline.report)
-
-
-def _bronze(pipeline: Pipeline, source: str) -> Bronze:
-    flow = pipeline.flow(f"bronze.{source}")
-    assert isinstance(flow, Bronze), "names of bronze are those of its queries"
-    return flow
+    schema = cast(Bronze, pipeline.flow(f"bronze.{source.name}")).schema()
+    return BatchContext(pipeline.spark, pipeline.config, source, schema, pipeline.report)
 
 
 def _complete(pipeline: Pipeline, entry: Entry[Erasure]) -> EraseResult:
@@ -311,7 +304,7 @@ def _erase_files(pipeline: Pipeline, erasure: Erasure) -> None:
 def _erase_bronze(pipeline: Pipeline, erasure: Erasure) -> None:
     """Write bronze again without the rows, and bring ledger and records up to date."""
     config, (source, bronze) = pipeline.config, _source_and_rows(pipeline, erasure.source)
-    flow, started = _bronze(pipeline, erasure.source), clock.now_micros()
+    flow, started = cast(Bronze, pipeline.flow(f"bronze.{erasure.source}")), clock.now_micros()
     refresh.require_readers(config, flow.name)
     rows = _with_matches(pipeline, source, erasure.condition, bronze)(bronze)
     matches = F.coalesce(transform.MATCHES, F.lit(False))

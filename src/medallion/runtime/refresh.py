@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 from medallion.config.expressions import did_you_mean
 from medallion.config.model import Config
@@ -75,11 +76,9 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
         publish_all_again(pipeline, table)
         return
     if first == "bronze":
-        flow = pipeline.flow(table)
-        assert isinstance(flow, Bronze), "names of bronze are those of its queries"
         if not delta_tables.table_exists(pipeline.config.layout.table(table)):
             raise UsageError(f"{table} does not exist yet: nothing has been ingested.")
-        _rewrite_bronze(pipeline, flow, can_rewrite=True)
+        _rewrite_bronze(pipeline, cast(Bronze, pipeline.flow(table)), can_rewrite=True)
         _rebuild_all_pending(pipeline, later)
         return
     if source := pipeline.config.silver_source(table):  # a log of changes and its table
@@ -181,8 +180,7 @@ def _rewrite_if_due(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Flow]:
 
 def publish_all_again(pipeline: Pipeline, name: str) -> None:
     """Publish all rows of a table again; the files of the output are removed first."""
-    flow = pipeline.flow(name)
-    assert isinstance(flow, Publish), "names of outputs are those of no other queries"
+    flow = cast(Publish, pipeline.flow(name))
     pipeline.refuse_if_blocked(flow)
     pipeline.check_inputs(flow)
     flow.reset(pipeline.runs.last_batch(name))

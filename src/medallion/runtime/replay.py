@@ -6,6 +6,7 @@ replay, and the next run completes it if it is interrupted.
 
 import time
 from dataclasses import dataclass
+from typing import cast
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
@@ -81,8 +82,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
         MedallionError: silver's query cannot start.
     """
     config, spark, started = pipeline.config, pipeline.spark, time.monotonic()
-    flow = pipeline.flow(config.sources[name].rows_table)
-    assert isinstance(flow, Silver), "names of silver are those of its queries"
+    flow = cast(Silver, pipeline.flow(config.sources[name].rows_table))
     recorded = pipeline.runs.last_batch(flow.name)
     if recovery.has_unrecorded(flow.checkpoint, flow.target_paths, recorded):
         raise UsageError(f"{flow.name} has unrecorded batches: run medallion run silver first.")
