@@ -17,7 +17,7 @@ from medallion.errors import UsageError
 from medallion.sql import guard
 from medallion.sql.engine import AsOf, Database
 from medallion.sql.result import Result, batch_rows, plain_strings
-from medallion.storage.files import replace_with_lines, replacing
+from medallion.storage.files import replacing
 from medallion.storage.text import counted, error_reason
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def _write_text(lines: Iterable[str], form: str, file: str) -> None:
         write_lines(lines)
         return
     try:
-        replace_with_lines(Path(file), lines)
+        with replacing(Path(file)) as new, new.open("w", encoding="utf-8", newline="") as out:
+            out.writelines(lines)
     except OSError as error:
         raise UsageError(f"--{form} {file}: {error_reason(error)}.") from None
     print_result(f"written to {file}")

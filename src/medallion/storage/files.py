@@ -6,12 +6,12 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
-from itertools import count, takewhile
-from operator import attrgetter
+from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from stat import S_ISREG
 from tempfile import TemporaryDirectory
@@ -72,12 +72,6 @@ class EntryType(Enum):
     OTHER = "other"
 
 
-def list_directory(directory: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a directory in the order of names, for `entry_state`."""
-    with os.scandir(directory) as entries:
-        return sorted(entries, key=attrgetter("name"))
-
-
 def entry_state(entry: os.DirEntry[str]) -> FileInfo | EntryType:
     """Return the state of a regular file, or what else an entry is. Links are not followed."""
     if entry.is_symlink():
@@ -95,7 +89,9 @@ ListDirectory = Callable[[str], Entries]
 
 def list_entries(directory: str) -> Entries:
     """Return the names of a directory's entries in order, each with a function for its state."""
-    return [(entry.name, partial(entry_state, entry)) for entry in list_directory(directory)]
+    with os.scandir(directory) as entries:
+        states = ((entry.name, partial(entry_state, entry)) for entry in entries)
+        return sorted(states, key=itemgetter(0))
 
 
 def directory_state(directory: str) -> frozenset[Hashable]:
@@ -107,13 +103,6 @@ def directory_state(directory: str) -> frozenset[Hashable]:
                 status = entry.stat()
                 states.add((entry.name, status.st_ino, status.st_size, status.st_mtime_ns))
     return frozenset(states)
-
-
-def walk(top: str, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each directory at and below `top` with its file names, except skipped directories."""
-    for path, below, names in os.walk(top):
-        below[:] = [name for name in below if not is_skipped(os.path.join(path, name))]  # noqa: PTH118
-        yield path, names
 
 
 def list_tree(top: Path) -> list[Path]:
@@ -159,12 +148,6 @@ def replacing(file: Path) -> Iterator[Path]:
     sync(file.parent)
 
 
-def replace_with_lines(file: Path, lines: Iterable[str]) -> None:
-    """Write lines, with their own line breaks, to a file that is complete or unchanged."""
-    with replacing(file) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as out:
-        out.writelines(lines)
-
-
 def end_of_name(name: str, room: int = 0) -> str:
     """Return the name of a file; of a long one the end, so that `room` more bytes are allowed."""
     return os.fsdecode(os.fsencode(name)[-(_LONGEST_NAME - room) :])
@@ -199,17 +182,6 @@ def path_exists(path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def find_moved(path: Path, expected: FileInfo) -> Path | None:
-    """Return the numbered path to which a file in this state was moved before, if any."""
-    used = takewhile(os.path.lexists, numbered_paths(path))
-    return next((each for each in used if file_info(each) == expected), None)
-
-
-def numbered_paths(path: Path) -> Iterator[Path]:
-    """Yield the path itself, then `2~name`, `3~name` and so on without end."""
-    return map(path.with_name, numbered_names(path.name))
-
-
 def numbered_names(name: str) -> Iterator[str]:
     """Yield the name itself, then `2~name`, `3~name` and so on without end."""
     yield name
@@ -220,7 +192,8 @@ def numbered_names(name: str) -> Iterator[str]:
 
 def free_path(path: Path) -> Path:
     """Return the first of the numbered paths at which nothing is stored."""
-    return next(p for p in numbered_paths(path) if not os.path.lexists(p))
+    numbered = map(path.with_name, numbered_names(path.name))
+    return next(each for each in numbered if not os.path.lexists(each))
 
 
 def move_file(path: Path, target: Path, expected: FileInfo) -> bool:

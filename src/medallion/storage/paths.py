@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
@@ -130,7 +131,7 @@ class StoragePath(os.PathLike[str]):
     def names(self) -> list[str]:
         """Return the names of the files and directories in this directory, in order."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            return [entry.name for entry in files.list_directory(self.address)]
+            return [name for name, _ in files.list_entries(self.address)]
         return []
 
     def children(self) -> list[StoragePath]:
@@ -151,7 +152,9 @@ class StoragePath(os.PathLike[str]):
         Args:
             is_skipped: whether to skip the directory at a path.
         """
-        return files.walk(self.address, is_skipped)
+        for path, below, names in os.walk(self.address):
+            below[:] = [name for name in below if not is_skipped(os.path.join(path, name))]  # noqa: PTH118
+            yield path, names
 
     def files_below(self) -> Iterator[StoragePath]:
         """Yield the files at any depth below this directory."""
@@ -166,12 +169,11 @@ class StoragePath(os.PathLike[str]):
     def list_files(self) -> Iterator[tuple[str, FileInfo]]:
         """Yield name and state of the regular files in this directory, in the order of names."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            for entry in files.list_directory(self.address):
+            for name, read_state in files.list_entries(self.address):
                 # A file can be deleted between the listing and the call of stat.
                 with suppress(FileNotFoundError):
-                    state = files.entry_state(entry)
-                    if isinstance(state, FileInfo):
-                        yield entry.name, state
+                    if isinstance(state := read_state(), FileInfo):
+                        yield name, state
 
     def state(self) -> frozenset[Hashable]:
         """Return a value that changes if any file in this directory is written or deleted."""
@@ -323,13 +325,13 @@ class StoragePath(os.PathLike[str]):
         """
         if isinstance(self, ObjectPath) or isinstance(target, ObjectPath):
             return self._copy_to_free(target, if_unchanged)
-        info, numbered = self.info(), target.local
+        info = self.info()
         if info is None:
-            moved = files.find_moved(numbered, if_unchanged)
-            return StoragePath(moved) if moved else None
-        free = files.free_path(numbered)
-        is_moved = info == if_unchanged and files.move_file(self.local, free, if_unchanged)
-        return StoragePath(free) if is_moved else None
+            used = takewhile(StoragePath.is_taken, target._numbered())
+            return next((path for path in used if path.info() == if_unchanged), None)
+        free = target.first_free()
+        is_moved = info == if_unchanged and files.move_file(self.local, free.local, if_unchanged)
+        return free if is_moved else None
 
     def _copy_to_free(self, target: StoragePath, if_unchanged: FileInfo) -> StoragePath | None:
         """Move this file as `move_to_free` does, by copying it and deleting it then."""

@@ -394,16 +394,16 @@ def test_backfill_folder_is_listed_once_it_can_be(
     (old / "deep").mkdir(parents=True)
     for file in (old / "a.json", old / "deep/b.json"):
         file.write_text("{}")
-    listed = files.list_directory
+    listed = files.list_entries
 
-    def fail(directory: str) -> list[os.DirEntry[str]]:
+    def fail(directory: str) -> files.Entries:
         if directory == str(old / "deep"):
             raise OSError(5, "Input/output error")
         return listed(directory)
 
     backfill.request_backfill(home.config, "activity", old)
     with monkeypatch.context() as patch:
-        patch.setattr(files, "list_directory", fail)
+        patch.setattr(files, "list_entries", fail)
         assert [home.poll(), home.poll()] == [1, 0]
     assert home.poll() == 1
     states = {Path(path).name: state for (path, _), state in home.states().items()}
@@ -429,7 +429,7 @@ def test_backfill_request_of_a_path_that_cannot_be_inspected(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "lstat", failing(os.lstat))
-        patch.setattr(files, "list_directory", failing(files.list_directory))
+        patch.setattr(files, "list_entries", failing(files.list_entries))
         assert home.poll() == 0
     assert "no longer exists" not in "".join(home.messages)
     assert home.poll() == 1

@@ -13,7 +13,7 @@ from medallion.ingest.files.verify import verify_files
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.runtime import backfill
 from medallion.state.ledger import Entry, Ledger, State
-from medallion.storage import files
+from medallion.storage.paths import StoragePath
 from tests.support.home import Home
 
 
@@ -86,7 +86,7 @@ def test_reject_never_replaces_a_file(home: Home, monkeypatch: pytest.MonkeyPatc
     other.parent.local.mkdir(parents=True)
     other.local.write_text("another one")
     file = home.land("a.json", "mine")
-    monkeypatch.setattr(files, "free_path", lambda path, *_: path)
+    monkeypatch.setattr(StoragePath, "first_free", lambda path: path)
     entry = reject(home, home.path("a.json"))[home.path("a.json")]
     assert (other.local.read_text(), file.read_text()) == ("another one", "mine")
     assert entry.moved_to is None
