@@ -89,12 +89,9 @@ def nightly_failures(outcome: Outcome) -> list[str]:
 
 def _balance_line(outcome: Outcome) -> str:
     """Return one line, which is `balanced` only if the run has no errors."""
-    if not outcome.is_balanced:
-        return "NOT BALANCED"
-    if not outcome.is_good:
+    if outcome.is_balanced and not outcome.is_good:
         return "the rows that were read add up, but the run has failed: see the errors"
-    exceptions = [each for each in outcome.seen.verdict.problems if each.is_expected]
-    return f"balanced, but {summary(exceptions)}" if exceptions else "balanced"
+    return balance_verdict(outcome)
 
 
 def _first_rows_lines(table: FirstRows) -> list[str]:
@@ -125,11 +122,11 @@ def audit_text(audit: Audit) -> str:
     return "\n".join([*lines, balance_verdict(audit)])
 
 
-def balance_verdict(audit: Audit) -> str:
+def balance_verdict(result: Audit | Outcome) -> str:
     """Return one line, which is just `balanced` only if nothing needs the user's attention."""
-    if not audit.is_balanced:
+    if not result.is_balanced:
         return "NOT BALANCED"
-    return f"balanced, but {summary(audit.exceptions)}" if audit.exceptions else "balanced"
+    return f"balanced, but {summary(result.exceptions)}" if result.exceptions else "balanced"
 
 
 def balance_tables(

@@ -209,12 +209,19 @@ def _changed_sources(
 
 
 def _check(config: Config, name: str, balance: Balance, everything: bool) -> Verification:
+    """Compare a source's input, ledger and bronze without Spark; count them again if they differ.
+
+    Then there is a finding for each file or partition that differs, and for duplicate keys.
+    """
     source, result = config.sources[name], Verification()
     try:
         refuse_format_change(config, source)
         source_type, bronze = SOURCE_TYPES[source.format], balance.bronze_rows
         if everything or not balance.is_balanced:
-            result = verify_counts(config, source)
+            result = source_type.verify(config, source)
+            result.findings += _duplicate_keys(config, source)
+            if (more := len(result.findings) - _MAX_FINDINGS) > 0:
+                result.findings[_MAX_FINDINGS:] = [f"{name}: and {more:,} more."]
         elif (rows := source_type.rows_in_ledger(config, source)) != bronze:
             sentence = f"{name}: the ledger has {rows:,} rows, bronze has {bronze:,}."
             result.findings.append(sentence)
@@ -222,20 +229,6 @@ def _check(config: Config, name: str, balance: Balance, everything: bool) -> Ver
             result.notes.append(f"{name}: {'; '.join(losses)}.")
     except ITEM_ERRORS as error:  # a table cannot be read, or the source's format has changed
         result = Verification([error_message(error)])
-    return result
-
-
-def verify_counts(config: Config, source: SourceConfig) -> Verification:
-    """Count the input of a source and its rows in bronze, without Spark.
-
-    Returns:
-        A finding for each file or partition that differs, and for duplicate keys in silver.
-    """
-    result = SOURCE_TYPES[source.format].verify(config, source)
-    result.findings += _duplicate_keys(config, source)
-    if len(result.findings) > _MAX_FINDINGS:
-        more = len(result.findings) - _MAX_FINDINGS
-        result.findings[_MAX_FINDINGS:] = [f"{source.name}: and {more:,} more."]
     return result
 
 

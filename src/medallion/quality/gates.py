@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import (
         EphemeralDataContext,
     )
-    from great_expectations.datasource.fluent.interfaces import Batch
 
 EXAMPLES = 5
 EXAMPLE_LENGTH = 200
@@ -80,12 +79,6 @@ class Gates:
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
         return context
 
-    def _batch(self, table: str, batch: DataFrame) -> Batch:
-        # Caching a table costs more than the few scans of its columns that a suite needs.
-        source = self._context.data_sources.add_or_update_spark("medallion", persist=False)
-        definition = source.add_dataframe_asset(table).add_batch_definition_whole_dataframe(table)
-        return definition.get_batch({"dataframe": batch})
-
     def _validate_with_gx(
         self, table: str, batch: DataFrame, expectation: Expectation
     ) -> ExpectationValidationResult:
@@ -105,7 +98,10 @@ class Gates:
             path = suites.suite_path(self._conf_dir, table)
             problem = f"is refused by Great Expectations: {error}"
             suites.suite_error(path, f'"{expectation.name}"', problem)
-        rows = self._batch(table, batch)
+        # Caching a table costs more than the few scans of its columns that a suite needs.
+        source = self._context.data_sources.add_or_update_spark("medallion", persist=False)
+        definition = source.add_dataframe_asset(table).add_batch_definition_whole_dataframe(table)
+        rows = definition.get_batch({"dataframe": batch})
         failed = rows.validate(own, result_format="BOOLEAN_ONLY")
         if failed.success:
             return failed

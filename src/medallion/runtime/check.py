@@ -378,11 +378,9 @@ def _table_columns(config: Config, table: str) -> Collection[str] | None:
 def _expectation_columns(expectation: Expectation) -> list[str]:
     """Return the columns that an expectation names."""
     kwargs = expectation.kwargs
-    if expectation.type == BY_QUERY:
-        is_simple = expectation.on_failure == "quarantine"
-        return (
-            is_simple and expressions.column_names(str(kwargs.get("unexpected_rows_query")))
-        ) or []
+    if expectation.type == BY_QUERY:  # of a gate, it may read more than the rows
+        query = str(kwargs.get("unexpected_rows_query"))
+        return (expectation.on_failure == "quarantine" and expressions.column_names(query)) or []
     names = [kwargs.get(key) for key in ("column", "column_A", "column_B")]
     names += kwargs.get("column_list") or []
     return [name.partition(".")[0] for name in names if isinstance(name, str)]
@@ -415,21 +413,18 @@ def _check_input(
     discovery = Discovery(config, source)
     entries = discovery.entries(scan := discovery.scan())
     result.backlogs[source.name] = backlog_of(entries)
-    refused = (each for each in scan.changed if each.is_refused)
-    # Of a copy of an ingested file no row is missing.
-    lost = [each for each in refused if each.reason_code != ReasonCode.SAME_FILE]
-    if lost:
+    same = ReasonCode.SAME_FILE  # of a copy of an ingested file no row is missing
+    if lost := [each for each in scan.changed if each.is_refused and each.reason_code != same]:
         more = f", and {len(lost) - 1:,} more" if len(lost) > 1 else ""
         sentence = f"{lost[0].path}{more} will be rejected: {lost[0].why}"
         result.problems.append(Problem(ProblemCode.REJECTED, source.name, sentence))
-    folders = [each for each in entries if each.reason_code in ledger_files.FOLDERS]
-    waiting = (each for each in entries if each.reason_code in ledger_files.FOR_THE_USER)
-    files = Attention(
-        folders=tuple(each for each in folders if each.path not in reported),
-        waiting=tuple(each for each in waiting if each.path not in reported),
+    folders, waiting = (
+        [each for each in entries if each.reason_code in codes and each.path not in reported]
+        for codes in (ledger_files.FOLDERS, ledger_files.FOR_THE_USER)
     )
+    files = Attention(folders=tuple(folders), waiting=tuple(waiting))
     result.problems += ledger_files.file_problems(files)
-    if len(folders) == len(entries):
+    if all(each.reason_code in ledger_files.FOLDERS for each in entries):
         folder = config.layout.relative(config.layout.landing(source.name))
         sentence = f"{source.name} has no files: nothing has landed in {folder}/."
         result.note(source.name, sentence)

@@ -110,25 +110,26 @@ def maintain(
     from deltalake.exceptions import CommitFailedError
 
     unread = unread_versions(config, runs.run_state)
-    done, notes = {}, []
+    done, notes = dict[str, TableChanges](), list[str]()
     for table in _tables(config, layers, is_streaming):
         try:
             if not delta_tables.table_exists(table.path):
                 continue
+            if table.query and pending_work.older_table_reason(config, runs, table.query):
+                # A commit would raise the version, and hide that the table is older than recorded.
+                notes.append(f"{table.name}: left as it is until {table.query} can run again")
+                continue
             locks.check_locks()
             with table.lock():
                 first = unread.get(table.name)
-                changes, note = _maintain(config, runs, table, first, is_streaming, removes)
+                done[table.name] = _maintain(config, table, first, is_streaming, removes)
         except Exception as error:  # a failure of maintenance stops nothing else
             # A query wrote the table at the same time: the next maintenance retries it.
             if not (is_streaming and isinstance(error, CommitFailedError)):
                 message, _, _ = str(error).partition("\n")
                 notes.append(f"{table.name}: {type(error).__name__}: {message}")
-            continue
-        if changes != TableChanges():
-            done[table.name] = changes
-        notes += [note] if note else []
-    return MaintenanceResult(done, tuple(notes))
+    changed = {name: changes for name, changes in done.items() if changes != TableChanges()}
+    return MaintenanceResult(changed, tuple(notes))
 
 
 def is_removal_due(layout: Layout, last: LastRun | None) -> bool:
@@ -237,35 +238,22 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
 
 @objects.remembering()
 def _maintain(
-    config: Config,
-    runs: RunRecords,
-    table: _Table,
-    unread: int | None,
-    is_streaming: bool,
-    removes: bool,
-) -> tuple[TableChanges, str | None]:
+    config: Config, table: _Table, unread: int | None, is_streaming: bool, removes: bool
+) -> TableChanges:
     """Maintain one table.
 
     Args:
-        runs: the recorded runs.
         unread: the first version that some reader has not read in full, if anything reads it.
         is_streaming: its query is running.
         removes: whether to remove old files, too.
-
-    Returns:
-        The changes, and the reason if the table was left alone.
     """
-    if table.query and pending_work.older_table_reason(config, runs, table.query):
-        # A commit would raise the version, and hide that the table is older than recorded.
-        return TableChanges(), f"{table.name}: left as it is until {table.query} can run again"
     path, policy = table.path, config.maintain
     if not is_streaming:  # new properties fail a running batch
         delta_tables.set_missing_properties(path, policy.properties(table.spec))
     compacted = compact_small_files(path, policy) if table.is_compacted else 0
-    files, commits = 0, 0
-    if removes:
-        files, commits = _remove_old_files(path, policy, unread, is_idle=not is_streaming)
-    return TableChanges(compacted, files, commits), None
+    if not removes:
+        return TableChanges(compacted)
+    return TableChanges(compacted, *_remove_old_files(path, policy, unread, not is_streaming))
 
 
 def _remove_old_files(

@@ -104,6 +104,11 @@ class Outcome:
         ]
 
     @property
+    def exceptions(self) -> list[Problem]:
+        """Return what needs the user's attention although the run is good."""
+        return [problem for problem in self.seen.verdict.problems if problem.is_expected]
+
+    @property
     def is_good(self) -> bool:
         """Return whether nothing failed in this run, or is new among the problems."""
         return not (self.errors or self.blocked or self.failures)
