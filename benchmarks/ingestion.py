@@ -235,7 +235,7 @@ def settle(spark: SparkSession, config: Config) -> None:
     """A nightly that is not timed."""
     report = Nightly(Pipeline(spark, config, "bench", lambda _: None)).run()
     if not report.is_good:
-        raise SystemExit(f"{config.layout.root}: {report.errors or report.balances}")
+        raise SystemExit(f"{config.layout.root}: {report.errors or report.snapshot.balances}")
 
 
 def conf_without_cleaning(conf: Path) -> Path:

@@ -20,7 +20,9 @@ NOTHING = BalanceSnapshot({"a": Balance(*[0] * 7)})
 
 def test_balance_tables_leave_out_columns_of_zeros() -> None:
     sources = {"a": Balance(3, 3, 2, 0, 1, 0, 0), "b": Balance(*[0] * 7)}
-    assert render_runs.balance_tables(sources, {"c": ChildBalance(2, 0, 2, 0)}) == [
+    assert render_runs.balance_tables(
+        BalanceSnapshot(sources, {"c": ChildBalance(2, 0, 2, 0)})
+    ) == [
         "source | landed_lines | bronze_rows | silver_rows | duplicate_rows",
         "-------+--------------+-------------+-------------+---------------",
         "a      |            3 |           3 |           2 |              1",
@@ -30,7 +32,7 @@ def test_balance_tables_leave_out_columns_of_zeros() -> None:
         "------------+----------+-------------+-----------------",
         "silver.c    |        2 |           0 |                2",
     ]
-    assert render_runs.balance_tables({}, {})[0] == "source"
+    assert render_runs.balance_tables(BalanceSnapshot())[0] == "source"
 
 
 def test_nightly_text_unknown_balance() -> None:

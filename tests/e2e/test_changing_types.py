@@ -130,8 +130,8 @@ def _run_all(
         fuzz.land(run)
         outcome = fuzz.lakehouse.run_without_gates()
         assert not outcome.errors, outcome.errors
-        assert all(balance.is_balanced for balance in outcome.balances.values()), outcome
-        fuzz.balances = outcome.balances
+        assert all(balance.is_balanced for balance in outcome.snapshot.balances.values()), outcome
+        fuzz.balances = outcome.snapshot.balances
     return fuzz
 
 

@@ -106,7 +106,7 @@ class Shop:
             # A run does not touch what waits, and reports no consequence of it.
             outcome = self.lakehouse.run_without_gates()
             assert outcome.errors == []
-            assert not set(outcome.balances) - {"orders", "shop"}
+            assert not set(outcome.snapshot.balances) - {"orders", "shop"}
             refresh.apply_edits(self.lakehouse.pipeline(), [edit.table for edit in edits])
         self.run()
         assert waiting_tables(config) == {}

@@ -96,7 +96,7 @@ def test_lost_row_is_no_duplicate(lakehouse: Lakehouse) -> None:
     run_without_record(lakehouse, "bronze", "silver")
     DeltaTable(table_of(lakehouse, "silver.recordings")).delete(LOST)
     report = lakehouse.run_without_gates()
-    balance = report.balances[NAME]
+    balance = report.snapshot.balances[NAME]
     assert (report.is_good, balance.is_balanced, balance.duplicate_rows) == (False, False, 1)
 
 

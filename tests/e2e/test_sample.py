@@ -154,7 +154,7 @@ def test_idle_run_needs_no_spark(lakehouse: Lakehouse) -> None:
     outcome = ends_idle(config, messages.append)
     assert outcome is not None
     assert outcome.is_good
-    assert asdict(outcome.balances["activity"]) == {
+    assert asdict(outcome.snapshot.balances["activity"]) == {
         "landed_lines": 10,
         "bronze_rows": 10,
         "silver_rows": 10,
@@ -191,7 +191,7 @@ def test_run_beside_a_damaged_table_has_its_report(lakehouse: Lakehouse) -> None
     report = lakehouse.run_without_gates()
     (error,) = report.errors
     assert error.startswith(f"quarantine.activity: {newest} is corrupt or truncated")
-    assert (report.balances, report.exit_status) == ({}, 1)
+    assert (report.snapshot.balances, report.exit_status) == ({}, 1)
     assert set(report.seconds) >= {"bronze", "silver", "gold", "maintain"}
 
 
@@ -207,4 +207,4 @@ def test_unexpected_error_hides_no_other_result(lakehouse: Lakehouse) -> None:
     flows = [SimpleNamespace(targets=(f"silver.{source}",)) for source in SOURCES]
     nightly._await_gates([(cast(Flow, flow), failed) for flow in flows])
     assert nightly.left_out == {*query_names(lakehouse.config, ["gold"])} != set()
-    assert report.balances["activity"].bronze_rows == 10
+    assert report.snapshot.balances["activity"].bronze_rows == 10

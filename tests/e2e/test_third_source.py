@@ -65,7 +65,7 @@ def test_new_source_reaches_gold(lakehouse: Lakehouse) -> None:
     (landing / "1.csv").local.write_text(FIRST)
     report = lakehouse.run_without_gates()
     assert report.is_good, report
-    balance = report.balances["sensor"]
+    balance = report.snapshot.balances["sensor"]
     # A quoted line break starts no new row.
     assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (5, 1, 1)
     rules = lakehouse.rows("quarantine.sensor", "sensor", "_failed_rules")

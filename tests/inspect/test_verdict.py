@@ -301,7 +301,7 @@ def test_verdict_of_balances_and_files(config: Config, monkeypatch: pytest.Monke
     verdict = observe(
         config,
         [QueryStatus(*unreadable)],
-        snapshot=BalanceSnapshot(balances),
+        faults=BalanceSnapshot(balances).problems,
         unread=["landing/evnt: 1 file that no source of pipeline.yaml reads"],
         errors=["silver.event: it is damaged"],
     ).verdict
@@ -438,5 +438,7 @@ def test_observe_ignores_balances_while_a_process_writes(
     """The writer ends during the snapshot: its figures may be from before and after a commit."""
     holders = iter(["pid 7"])
     monkeypatch.setattr(locks, "lock_holder", lambda *_: next(holders, None))
-    assert observe(config).snapshot.balances == {}
-    assert observe(config).snapshot.balances.keys() == config.sources.keys()
+    wrong = BalanceSnapshot({"event": Balance(2, 1, 1, 0, 0, 0, 0)})
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: wrong)
+    assert codes(observe(config).verdict) == []
+    assert codes(observe(config).verdict) == [("unbalanced", "event")]

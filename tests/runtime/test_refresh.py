@@ -234,7 +234,7 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     journal.require_rebuilds(filled.config, pending)
     report = filled.nightly()
     assert [f.expectation for gate in report.gates for f in gate.blocking_failures] == ["no_device"]
-    assert report.balances["event"].silver_rows == len(FIRST)
+    assert report.snapshot.balances["event"].silver_rows == len(FIRST)
     assert filled.rows("gold.action_counts") == gold
     assert [*journal.rebuilds(filled.config)] == ["gold.action_counts"]
     with pytest.raises(MedallionError, match=r"gold\.action_counts is blocked: no_device"):
@@ -248,7 +248,7 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     assert report.is_good, report
     assert journal.rebuilds(filled.config) == {}
     # Two rows have no device, and one is broken.
-    balance = report.balances["event"]
+    balance = report.snapshot.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (8, 4, 3)
     assert total(filled) == 4
 

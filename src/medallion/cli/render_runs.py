@@ -7,7 +7,7 @@ from typing import Any
 from medallion.cli.terminal import aligned_table
 from medallion.inspect import balance as accounting
 from medallion.inspect.audit import Audit
-from medallion.inspect.balance import Balance, ChildBalance
+from medallion.inspect.balance import BalanceSnapshot
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.edits import Edit, EditAction
 from medallion.inspect.problems import LakehouseVerdict, problem_lines, problems_json, summary
@@ -61,7 +61,7 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "ok": outcome.is_good,
         **verdict_json(outcome.seen.verdict),
-        **balances_json(outcome.balances, outcome.snapshot.child_tables),
+        **balances_json(outcome.snapshot),
         "rescued": {name: asdict(rescued) for name, rescued in outcome.rescued.items()},
         "lost_in_conversion": {name: asdict(lost) for name, lost in outcome.lost.items()},
         "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
@@ -75,10 +75,11 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
     lines = []
     for table in gold:
         lines += ["", *_first_rows_lines(table)]
-    files, has_landed = outcome.seen.files, any(b.landed_lines for b in outcome.balances.values())
-    if outcome.balances and outcome.is_good and not (has_landed or files.pending or files.files):
+    files, balances = outcome.seen.files, outcome.snapshot.balances
+    has_landed = any(balance.landed_lines for balance in balances.values())
+    if balances and outcome.is_good and not (has_landed or files.pending or files.files):
         lines += ["", "nothing has landed yet: put files into landing/<source>/ of the lakehouse"]
-    lines += ["", *balance_tables(outcome.balances, outcome.snapshot.child_tables)]
+    lines += ["", *balance_tables(outcome.snapshot)]
     return "\n".join([*lines, _balance_line(outcome)])
 
 
@@ -110,7 +111,7 @@ def audit_json(audit: Audit) -> dict[str, Any]:
     lists = {"findings": list(audit.findings), "notes": list(audit.notes)}
     return {
         "balanced": audit.is_balanced,
-        **balances_json(audit.balances, audit.child_tables),
+        **balances_json(audit),
         **{name: lines for name, lines in lists.items() if lines},
         "problems": problems_json(audit.problems),
     }
@@ -118,7 +119,7 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 
 def audit_text(audit: Audit) -> str:
     """Return the balance as a table, then the problems, and the verdict."""
-    lines = [*balance_tables(audit.balances, audit.child_tables), *problem_lines(audit.problems)]
+    lines = [*balance_tables(audit), *problem_lines(audit.problems)]
     return "\n".join([*lines, balance_verdict(audit)])
 
 
@@ -129,23 +130,18 @@ def balance_verdict(result: Audit | Outcome) -> str:
     return f"balanced, but {summary(result.exceptions)}" if result.exceptions else "balanced"
 
 
-def balance_tables(
-    balances: Mapping[str, Balance], child_tables: Mapping[str, ChildBalance]
-) -> list[str]:
+def balance_tables(snapshot: BalanceSnapshot | Audit) -> list[str]:
     """Return the lines of a table of sources, and of one of child tables if there are any."""
-    lines = aligned_table(*accounting.shown_figures("source", balances))
-    if not child_tables:
-        return lines
-    children = {f"silver.{name}": each for name, each in child_tables.items()}
-    return [*lines, "", *aligned_table(*accounting.shown_figures("child table", children))]
+    lines = aligned_table(*accounting.shown_figures("source", snapshot.balances))
+    children = {f"silver.{name}": each for name, each in snapshot.child_tables.items()}
+    more = aligned_table(*accounting.shown_figures("child table", children)) if children else ()
+    return [*lines, *(("", *more) if more else ())]
 
 
-def balances_json(
-    balances: Mapping[str, Balance], child_tables: Mapping[str, ChildBalance]
-) -> dict[str, Any]:
+def balances_json(snapshot: BalanceSnapshot | Audit) -> dict[str, Any]:
     """Return the balance of each source, and of each child table if there are any."""
-    tables = {f"silver.{name}": asdict(balance) for name, balance in child_tables.items()}
-    sources = {name: asdict(balance) for name, balance in balances.items()}
+    tables = {f"silver.{name}": asdict(each) for name, each in snapshot.child_tables.items()}
+    sources = {name: asdict(balance) for name, balance in snapshot.balances.items()}
     return {"sources": sources, **({"child_tables": tables} if tables else {})}
 
 

@@ -8,7 +8,6 @@ from medallion.config.queries import queries, query_names
 from medallion.ingest.files.listing import unread_file_warnings
 from medallion.inspect import balance as accounting
 from medallion.inspect import catalog, freshness, ledger_files
-from medallion.inspect.balance import BalanceSnapshot
 from medallion.inspect.edits import edited_problems, leftover_problems, waiting_tables
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.problems import RETRY, LakehouseVerdict, PartReader, Problem, ProblemCode
@@ -32,20 +31,18 @@ class Observations:
     Attributes:
         run_state: the recorded runs and gates.
         files: files that need attention.
-        snapshot: the balances of sources whose batches are all recorded.
         verdict: all that is wrong.
     """
 
     run_state: RunState
     files: Attention = field(default_factory=Attention)
-    snapshot: BalanceSnapshot = field(default_factory=BalanceSnapshot)
     verdict: LakehouseVerdict = field(default_factory=LakehouseVerdict)
 
 
 def observe(
     config: Config,
     statuses: Sequence[QueryStatus] = (),
-    snapshot: BalanceSnapshot | None = None,
+    faults: Sequence[Problem] | None = None,
     unread: Sequence[str] | None = None,
     errors: Sequence[str] | None = None,
 ) -> Observations:
@@ -53,7 +50,7 @@ def observe(
 
     Args:
         statuses: the queries, for `status`, which also names left-over tables.
-        snapshot: the balances that a run has taken; by default those of the settled sources.
+        faults: the problems of the balances that a run has taken; by default of settled sources.
         unread: messages about files that no source reads, if they are known.
         errors: the errors of the nightly run that ends now; by default that of the last one.
     """
@@ -63,15 +60,13 @@ def observe(
             parts.add(status.query, status.error or "")
     state = parts.read_or(RunState(), "ops.runs", lambda: runs.run_state)
     files = parts.read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config))
-    if snapshot is None:
-        snapshot = BalanceSnapshot()
-        if not parts.problems:  # they would be in its figures, too
-            snapshot = _settled_balances(config, runs)
+    if faults is None:  # a problem so far would be in the figures, too
+        faults = [] if parts.problems else _faults_of_settled(config, runs)
     if errors is None:
         last = state.nightly
         errors = [last.error] if last and last.state == FAILED and last.error else []
     unreadable = {problem.subject for problem in parts.problems}
-    parts.problems += snapshot.problems
+    parts.problems += faults
     waiting: Collection[str] = parts.read_or({}, "tables", lambda: waiting_tables(config))
     stale = freshness.stale_problems(config, state)
     parts.collect("ops.files", (each for each in stale if each.subject not in waiting))
@@ -93,19 +88,21 @@ def observe(
     if errors and not any(problem.code in _CAUSES for problem in parts.problems):
         more = f" And {len(errors) - 1} more." if len(errors) > 1 else ""
         parts.problems.append(Problem(ProblemCode.FAILED, NIGHTLY, f"{errors[0]}{more}", RETRY))
-    return Observations(state, files, snapshot, LakehouseVerdict(parts.by_severity()))
+    return Observations(state, files, LakehouseVerdict(parts.by_severity()))
 
 
-def _settled_balances(config: Config, runs: RunRecords) -> BalanceSnapshot:
-    """Return the balances of sources that no process writes, and whose batches are recorded."""
+def _faults_of_settled(config: Config, runs: RunRecords) -> list[Problem]:
+    """Return the faults in balances of sources that no process writes, with recorded batches."""
     writers = accounting.layer_writers(config)  # one may end during the snapshot
     snapshot = accounting.take_snapshot(config, runs)
-    if writers or accounting.layer_writers(config):
-        return BalanceSnapshot(unreadable=snapshot.unreadable)
-    settled = {n: each for n, each in snapshot.balances.items() if not snapshot.of_source(n)[1]}
-    children = snapshot.child_tables.items()
-    children_of_settled = {n: each for n, each in children if config.root(n) in settled}
-    return BalanceSnapshot(settled, children_of_settled, unreadable=snapshot.unreadable)
+    is_written = bool(writers or accounting.layer_writers(config))
+    unsettled = {*(config.sources if is_written else snapshot.unrecorded.values())}
+    return [
+        problem
+        for problem in snapshot.problems
+        if problem.code is ProblemCode.UNREADABLE
+        or config.root(problem.subject.removeprefix("silver.")) not in unsettled
+    ]
 
 
 def failed_queries(config: Config, state: RunState, but: Collection[str]) -> Iterator[Problem]:

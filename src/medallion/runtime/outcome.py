@@ -10,7 +10,7 @@ from typing import Any
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspect import ledger_files
-from medallion.inspect.balance import Balance, BalanceSnapshot
+from medallion.inspect.balance import BalanceSnapshot
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.problems import Problem, ProblemCode
 from medallion.inspect.verdict import Observations, observe
@@ -84,11 +84,6 @@ class Outcome:
             self.errors.append(message)
 
     @property
-    def balances(self) -> dict[str, Balance]:
-        """The balance of rows by source."""
-        return self.snapshot.balances
-
-    @property
     def blocked(self) -> list[str]:
         """Return the tables that a gate of this run blocks."""
         return [gate.verdict.table for gate in self.gates if gate.blocking_failures]
@@ -121,7 +116,8 @@ def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) ->
         outcome: the outcome.
         unread: messages about files that no source reads.
     """
-    seen = observe(config, snapshot=outcome.snapshot, unread=unread, errors=outcome.errors)
+    faults = outcome.snapshot.problems
+    seen = observe(config, faults=faults, unread=unread, errors=outcome.errors)
     for problem in seen.verdict.problems:
         if problem.code is ProblemCode.UNREADABLE:
             outcome.add_error(problem.sentence)
