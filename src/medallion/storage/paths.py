@@ -141,16 +141,14 @@ class StoragePath(os.PathLike[str]):
     def open_tree(self) -> ListDirectory:
         """Return a function that lists this directory and those below it by their paths.
 
-        It yields the name of each entry, in the order of names, and a function that returns its
-        state. Both functions raise OSError.
+        It and the functions that return the states of entries raise OSError.
         """
         return files.list_entries
 
     def walk(self, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, list[str]]]:
         """Yield each directory at and below this one with its file names.
 
-        Args:
-            is_skipped: whether to skip the directory at a path.
+        A directory whose path `is_skipped` is left out, with all below it.
         """
         for path, below, names in os.walk(self.address):
             below[:] = [name for name in below if not is_skipped(os.path.join(path, name))]  # noqa: PTH118
