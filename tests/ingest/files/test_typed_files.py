@@ -285,7 +285,7 @@ def test_parquet_with_brotli_is_rejected(tmp_path: Path) -> None:
 UNSUPPORTED_TYPES = {
     "t": "select 7 as \"Index\", time '10:02:33' as t",
     "u": 'select 7 as "Index", uuid() as u',
-    "s": "select 7 as \"Index\", {'i': interval 1 day} as s",
+    "s.i": "select 7 as \"Index\", {'i': interval 1 day} as s",
 }
 
 
@@ -323,15 +323,18 @@ def test_int96_nanoseconds_and_unsupported_types_are_reported(lakehouse: Lakehou
     land(home, files)
     for name, sql in UNSUPPORTED_TYPES.items():
         duckdb.execute(f"copy ({sql}) to '{home.land('activity', name)}' (format parquet)")
+    codes = {"half": pa.array([1.5], pa.float16()), "code": pa.array([b"abcd"], pa.binary(4))}
+    pa.parquet.write_table(pa.table({"Index": [7], **codes}), home.land("activity", "half"))
     home.fill("bronze")
     reasons = {name: entry.why for (name, _), entry in ledger_entries(home).items() if entry.why}
+    unsupported = {*UNSUPPORTED_TYPES, "half"}
     assert rows_by_file(home, "Index") == {name: [(1,), (2,)] for name in (unusual, "days.parquet")}
     assert reasons["at.parquet"].startswith("its column at has")
     assert {
         name: reason.partition(": write that")[0]
         for name, reason in reasons.items()
-        if name in UNSUPPORTED_TYPES
-    } == {name: f"cannot be read: Spark has no type for its {name}" for name in UNSUPPORTED_TYPES}
+        if name in unsupported
+    } == {name: f"cannot be read: Spark has no type for its {name}" for name in unsupported}
     assert audit_findings(home) == []
 
 

@@ -21,8 +21,8 @@ _NAMES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro"}
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 # Spark's numbers by Arrow's names.
 _NUMBERS = {"byte": "int8", "short": "int16", "integer": "int32", "long": "int64"}
-# Arrow's names of types that Spark may not read.
-_UNSUPPORTED = re.compile(r"\btime(32|64)\[|duration|interval|fixed_size_binary|arrow\.uuid")
+# Parquet's names of types that Spark does not read.
+_UNSUPPORTED = re.compile(r"Time\(|Interval|UUID|Float16")
 
 
 def count_typed_rows(path: Path, file_format: str) -> int:
@@ -88,13 +88,13 @@ def untyped_columns(signature: str, file_format: str) -> set[str]:
 
 
 def unsupported_columns(path: Path) -> str:
-    """Return the columns of a Parquet file that Spark may have no type for."""
+    """Return the columns of a Parquet file that Spark has no type for."""
     try:
         with _as_os_error("parquet"), _open_parquet(path) as file:
-            fields = file.schema_arrow
+            columns = [file.schema.column(number) for number in range(len(file.schema))]
     except OSError:  # it is gone
         return ""
-    return ", ".join(field.name for field in fields if _UNSUPPORTED.search(str(field.type)))
+    return ", ".join(c.path for c in columns if _UNSUPPORTED.match(str(c.logical_type)))
 
 
 def _open_parquet(path: Path, **options: Any) -> Any:
