@@ -350,6 +350,7 @@ def test_changed_definitions_need_a_rebuild(project: Project) -> None:
     plan = {each["table"]: each for each in check_json(project.check())["plan"]}
     assert plan["silver.sales"]["action"] == "rebuild"
     assert plan["silver.sales"]["changes"] == ["day as: none -> date(time)"]
+    assert project.check().queries.keys() == {"bronze.sales"}, "the others wait"
     audit = run_audit(project.load()[0])
     (problem,) = (each for each in audit.problems if each.code is ProblemCode.EDITED)
     assert problem.sentence == f"{waits}: silver.sales (day as changed)"
@@ -374,6 +375,32 @@ def test_changed_definitions_need_a_rebuild(project: Project) -> None:
         nightly._handle_edits()
         assert (nightly.left_out, [*journal.rebuilds(config)]) == (left_out, pending)
         assert len(reported) == len(pending)
+
+
+def test_changed_lookup_columns_need_a_rebuild(project: Project) -> None:
+    """A column that is added, removed or of another type; the table has them as they were."""
+    root = project.folder / "data/lakehouse"
+    sql = "SELECT 'x' AS at, 'x' AS shop, 1 AS rank, CAST(1 AS DECIMAL(9, 2)) AS rate, 2 AS _source"
+    write(root, "silver.sales", sql)
+    definition = {"event_time": "at", "keys": ["at", "shop"], "enrich.on": "shop"}
+    definition |= {"at as": "time", "shop as": "shop"}
+    checkpoint = StoragePath(root / "_checkpoints/silver.sales")
+    checkpoints.write_document(checkpoint, "definition", definition)
+    lookup = {"file": "shops.csv", "on": "shop"}
+    for columns, changes in (
+        ({"rank": "long", "rate": "decimal(9, 2)"}, []),
+        ({"rank": "long"}, ["lookup.rate: decimal(9,2) -> none"]),
+        ({"rank": "double", "rate": "decimal(9,2)"}, ["lookup.rank: long -> double"]),
+        (
+            {"rank": "long", "rate": "decimal(9,2)", "opened": "date"},
+            ["lookup.opened: none -> date"],
+        ),
+    ):
+        project.document["sources"]["sales"]["lookup"] = lookup | {"columns": columns}
+        edits = [edit for edit in project.check().edits if edit.table == "silver.sales"]
+        assert [list(map(str, edit.changes)) for edit in edits if edit.changes] == [
+            each for each in [changes] if each
+        ]
 
 
 def test_renames_are_noted(project: Project) -> None:

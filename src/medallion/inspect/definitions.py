@@ -8,6 +8,7 @@ from medallion.layers.silver.child import child_definition
 from medallion.layers.silver.rules import silver_definition
 from medallion.layers.silver.scd import scd_definition
 from medallion.spark import checkpoints
+from medallion.storage import delta_tables
 
 
 def changed_settings(config: Config, query: Query) -> list[Change]:
@@ -28,4 +29,11 @@ def changed_settings(config: Config, query: Query) -> list[Change]:
             now = scd_definition(source)
         case _:
             now = silver_definition(source)
+            if source.lookup:  # of its columns, only the table has the types
+                types = delta_tables.column_types(config.layout.table(query.targets[0]))
+                own = {"_", *(key.removesuffix(" as") for key in recorded)}
+                joined = {name: types[name] for name in types if not {name, name[0]} & own}
+                recorded = recorded | {f"lookup.{name}": type_ for name, type_ in joined.items()}
+                configured = source.lookup.columns.items()
+                now |= {f"lookup.{name}": type_.replace(" ", "") for name, type_ in configured}
     return changes_between(recorded, now)

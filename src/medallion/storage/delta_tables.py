@@ -257,8 +257,14 @@ def _execute(engine: QueryBuilder, sql: Iterable[str], table: StoragePath) -> li
 def drop_empty_table(table: StoragePath, schema: str) -> None:
     """Delete a table without rows whose columns are not those of the schema."""
     is_empty = table_exists(table) and not row_count(table)
-    if is_empty and _column_types(open_table(table).schema().to_json()) != _column_types(schema):
+    if is_empty and column_types(table) != _column_types(schema):
         table.delete_prefix()
+
+
+@objects.remembering()
+def column_types(table: StoragePath) -> dict[str, Any]:
+    """Return the types of a table's columns as its log has them; empty if there is no table."""
+    return _column_types(open_table(table).schema().to_json()) if table_exists(table) else {}
 
 
 def _column_types(schema: str) -> dict[str, Any]:
@@ -304,12 +310,9 @@ def table_size(table: StoragePath) -> TableSize:
     return TableSize(rows, len(sizes), sum(sizes), changed_at)
 
 
-@objects.remembering()
 def column_names(table: StoragePath) -> set[str]:
     """Return the names of a table's columns; none if there is no table."""
-    if not table_exists(table):
-        return set()
-    return {field.name for field in open_table(table).schema().fields}
+    return {*column_types(table)}
 
 
 @objects.remembering()
