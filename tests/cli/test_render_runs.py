@@ -68,7 +68,7 @@ def seen(problem: Problem) -> Observations:
             Outcome(snapshot=LANDED, seen=seen(replace(REJECTED, is_reported=True))),
             "balanced, but rejected: a",
         ),
-        (Outcome(snapshot=LANDED, seen=seen(EDITED)), "balanced, but waits for apply: silver.a"),
+        (Outcome(snapshot=LANDED, seen=seen(EDITED)), None),
         (Outcome(snapshot=LANDED, seen=seen(STALE)), None),
         (Outcome(snapshot=NOTHING, errors=["Spark has died"]), None),
     ],

@@ -86,11 +86,6 @@ class Problem:
         return _ORDER.index(self.code) >= _ORDER.index(ProblemCode.MALFORMED)
 
     @property
-    def is_expected(self) -> bool:
-        """Return whether the user knows of it, so that a run does not fail because of it."""
-        return self.is_reported or self.code is ProblemCode.EDITED
-
-    @property
     def headline(self) -> str:
         """The detail, or the start of the sentence."""
         return self.detail or shorten(self.sentence.removeprefix(f"{self.subject}: "), _HEADLINE)

@@ -450,19 +450,20 @@ def _plan(config: Config, result: CheckResult) -> None:
             reasons = [r for r in query.reasons if not is_new or r != WorkReason.SETTINGS_CHANGED]
             if reasons:
                 result.queries[query.query] = tuple(map(str, reasons))
-    result.queries = _with_readers(config, result.queries)
+    planned = {each.query for each in plan.queries}  # the others wait for medallion apply
+    result.queries = _with_readers(config, result.queries, planned)
     result.edits = find_edits(config)
     if not result.errors:  # a wrong table would be rebuilt
         result.problems += edited_problems(config)
 
 
 def _with_readers(
-    config: Config, started: Mapping[str, tuple[str, ...]]
+    config: Config, started: Mapping[str, tuple[str, ...]], planned: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the reasons by query, also of queries that read the new rows of others."""
+    """Return the reasons by query, also of planned ones that read the new rows of others."""
     writing = {name for name, reasons in started.items() if WorkReason.NEW_INPUT in reasons}
     result = {}
-    for query in queries(config):
+    for query in (each for each in queries(config) if each.name in planned):
         reasons = started.get(query.name, ())
         if WorkReason.NEW_INPUT in reasons and (rows := pending_work.unread_rows(config, query)):
             reasons = (*reasons, f"{counted(rows, 'row')} not read yet")

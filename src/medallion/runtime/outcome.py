@@ -23,9 +23,9 @@ from medallion.storage.text import Reporter, error_reason
 
 # The others of a verdict are among the errors of the run that has them, or are of an earlier run.
 _FAILURES = (
-    ProblemCode.BLOCKED, ProblemCode.DELETES, ProblemCode.SNAPSHOT, ProblemCode.REJECTED,
-    ProblemCode.WAITING, ProblemCode.CHANGED, ProblemCode.FOLDER, ProblemCode.STALE,
-    ProblemCode.NO_SCHEMA,
+    ProblemCode.BLOCKED, ProblemCode.DELETES, ProblemCode.SNAPSHOT, ProblemCode.EDITED,
+    ProblemCode.REJECTED, ProblemCode.WAITING, ProblemCode.CHANGED, ProblemCode.FOLDER,
+    ProblemCode.STALE, ProblemCode.NO_SCHEMA,
 )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ class Outcome:
     @property
     def exceptions(self) -> list[Problem]:
         """Return what needs the user's attention although the run is good."""
-        return [problem for problem in self.seen.verdict.problems if problem.is_expected]
+        return [problem for problem in self.seen.verdict.problems if problem.is_reported]
 
     @property
     def is_good(self) -> bool:
