@@ -247,9 +247,7 @@ def test_unpublished_changes_stay(config: Config) -> None:
     config = replace(config, gold={"device_totals": published})
     table = "gold.device_totals"
     path = append(config, times=1, table=table)  # versions 0 and 1
-    delta_tables.set_missing_properties(
-        StoragePath(path), config.maintain.properties(config.spec(table))
-    )
+    delta_tables.set_missing_properties(StoragePath(path), config.properties(table))
     updated = range(3, 8)
     for _ in updated:
         DeltaTable(path).update({"n": "n + 1"})
@@ -296,7 +294,7 @@ def test_running_query_keeps_its_properties(config: Config) -> None:
         c["operation"] for c in DeltaTable(path).history(delta_tables.table_version(path) - version)
     ] == ["OPTIMIZE"]
     maintenance.apply_properties(config, ["bronze"])
-    expected = config.maintain.properties(table_specs.BRONZE)
+    expected = config.properties("bronze.activity")
     assert DeltaTable(path).metadata().configuration == expected
     result = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
     assert [note for note in result.notes if note.startswith(BRONZE)] == []
@@ -395,7 +393,7 @@ def test_maintenance_locks_the_record_tables(
     for thread in threads:
         thread.join()
     assert RunRecords(config.layout).last_batch("silver.activity") == 3
-    properties = config.maintain.properties(table_specs.TableSpec())
+    properties = config.properties("ops.runs")
     assert not delta_tables.properties_to_set(config.layout.table("ops.runs"), properties)
 
 

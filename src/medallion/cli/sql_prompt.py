@@ -4,7 +4,8 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from contextlib import suppress
+from functools import cache, cached_property
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -89,23 +90,18 @@ class NameCompleter(Completer):
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self._columns: dict[str, list[str]] = {}
+        self._database, self.columns = database, cache(self._read_columns)
 
     @cached_property
     def tables(self) -> list[str]:
         """The names of all tables and views."""
         return [*sorted(self._database.tables), *self._database.views]
 
-    def columns(self, table: str) -> list[str]:
+    def _read_columns(self, table: str) -> list[str]:
         """Return the columns of a table; none if it cannot be read."""
-        if table not in self._columns:
-            try:
-                rows = self._database.query(f"DESCRIBE {table}").rows
-            except MedallionError:
-                rows = []
-            self._columns[table] = [str(row[0]) for row in rows]
-        return self._columns[table]
+        with suppress(MedallionError):
+            return [str(row[0]) for row in self._database.query(f"DESCRIBE {table}").rows]
+        return []
 
     def get_completions(self, document: Document, _: CompleteEvent) -> Iterator[Completion]:
         """Yield the names that start with the word before the cursor."""

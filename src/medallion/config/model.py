@@ -4,6 +4,7 @@ The `Attributes` document the keys of pipeline.yaml, in Markdown: `tools/referen
 docs/configuration-reference.md from them, with the values and defaults that the parsers know.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -487,7 +488,10 @@ class Config:
 
     def properties(self, table: str) -> dict[str, str]:
         """Return the Delta properties of a table."""
-        return self.maintain.properties(self.spec(table))
+        retention = self.maintain.retention
+        # Two days more, for the time between two nightly runs.
+        tombstone_days = 2 + math.ceil(retention.seconds / 86400)
+        return self.spec(table).properties(retention.text, tombstone_days)
 
     @property
     def expectations(self) -> Path:

@@ -1,12 +1,10 @@
 """How a lakehouse is operated, as frozen dataclasses: maintenance, alerts, login of Kafka."""
 
-import math
 from dataclasses import dataclass, field
 
 from medallion.config import values
 from medallion.config.values import Duration, key
 from medallion.storage import table_specs
-from medallion.storage.table_specs import TableSpec
 
 
 @dataclass(frozen=True)
@@ -25,12 +23,6 @@ class Maintenance:
     every: Duration = key(values.duration, values.DURATION, "1 hour")
     compact_from: int = key(values.count, values.COUNT, 20)
     target_file_size: int = key(values.size, "a size such as '128 MiB'", "128 MiB")
-
-    def properties(self, spec: TableSpec) -> dict[str, str]:
-        """Return the properties of a Delta table under this policy."""
-        # Two days more, for the time between two nightly runs.
-        tombstone_days = 2 + math.ceil(self.retention.seconds / 86400)
-        return spec.properties(self.retention.text, tombstone_days)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from medallion.state.runs import DONE, LastRun, RunRecords, RunState
 from medallion.storage import clock, delta_log, delta_tables, locks, objects, records, table_specs
 from medallion.storage.layout import LAYERS, Layout
 from medallion.storage.paths import ObjectPath, StoragePath
-from medallion.storage.table_specs import TableSpec
 from medallion.storage.text import Reporter
 
 _PURGED_AT = "medallion.purgedAt"  # a property of a table
@@ -59,8 +58,6 @@ class _Table:
     """
 
     name: str
-    path: StoragePath
-    spec: TableSpec
     query: str | None = None
     is_compacted: bool = True
 
@@ -113,7 +110,7 @@ def maintain(
     done, notes = dict[str, TableChanges](), list[str]()
     for table in _tables(config, layers, is_streaming):
         try:
-            if not delta_tables.table_exists(table.path):
+            if not delta_tables.table_exists(config.layout.table(table.name)):
                 continue
             if table.query and pending_work.older_table_reason(config, runs, table.query):
                 # A commit would raise the version, and hide that the table is older than recorded.
@@ -147,10 +144,9 @@ def apply_properties(config: Config, layers: Sequence[str]) -> None:
     """Set the table properties of the policy in layers, before their queries start."""
     for table in _tables(config, layers, True):
         with suppress(Exception):  # a failure of maintenance stops nothing else
-            if delta_tables.table_exists(table.path):
-                properties = config.maintain.properties(table.spec)
+            if delta_tables.table_exists(path := config.layout.table(table.name)):
                 with table.lock():
-                    delta_tables.set_missing_properties(table.path, properties)
+                    delta_tables.set_missing_properties(path, config.properties(table.name))
 
 
 def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
@@ -221,19 +217,18 @@ def _next_read_version(
 
 
 def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterator[_Table]:
-    layout = config.layout
     for query in queries(config, layers):
         if not query.upstream:
-            yield _Table(f"_intake.{query.source}", layout.queue(query.source), table_specs.INTAKE)
+            yield _Table(f"_intake.{query.source}")
         # If two writers replace the same table, one fails.
         gold = config.gold.get(query.name.removeprefix("gold."))
         is_replaced = gold.output_mode != "append" if gold else query.type is QueryType.CHANGES
         is_compacted = not (is_streaming and is_replaced)
         for name in query.targets:
-            yield _Table(name, layout.table(name), config.spec(name), query.name, is_compacted)
+            yield _Table(name, query.name, is_compacted)
     if "bronze" in layers:  # the records are compacted as they are written
         for name in table_specs.RECORD_TABLES:
-            yield _Table(name, layout.table(name), config.spec(name), is_compacted=False)
+            yield _Table(name, is_compacted=False)
 
 
 @objects.remembering()
@@ -247,9 +242,9 @@ def _maintain(
         is_streaming: its query is running.
         removes: whether to remove old files, too.
     """
-    path, policy = table.path, config.maintain
+    path, policy = config.layout.table(table.name), config.maintain
     if not is_streaming:  # new properties fail a running batch
-        delta_tables.set_missing_properties(path, policy.properties(table.spec))
+        delta_tables.set_missing_properties(path, config.properties(table.name))
     compacted = compact_small_files(path, policy) if table.is_compacted else 0
     if not removes:
         return TableChanges(compacted)

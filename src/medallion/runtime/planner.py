@@ -140,24 +140,18 @@ def plan_query(
         tables = map(config.layout.table, query.upstream)
         if scan.has_work or any(pending_work.has_input(config, query.name, t) for t in tables):
             reasons.append(WorkReason.NEW_INPUT)
-    reasons += _check_reasons(config, runs, query, settings)
-    return QueryPlan(query.name, tuple(reasons), scan)
-
-
-def _check_reasons(
-    config: Config, runs: RunRecords, query: Query, settings: Mapping[str, str]
-) -> Iterator[WorkReason]:
     digest = settings.get(query.name)
     if digest and pending_work.has_changed_settings(config, query.name, digest):
-        yield WorkReason.SETTINGS_CHANGED
+        reasons.append(WorkReason.SETTINGS_CHANGED)
     # An output has no table, and bronze no SQL that needs the columns of its source.
     has_table = all(delta_tables.table_exists(config.layout.table(t)) for t in query.targets[:1])
     sources = query.sources if query.upstream else ()
     has_columns = all(registry.has_known_columns(config, config.sources[name]) for name in sources)
     if has_columns and not has_table:
-        yield WorkReason.NOT_CREATED
+        reasons.append(WorkReason.NOT_CREATED)
     if pending_work.needs_validation(config, runs.run_state, query.name):
-        yield WorkReason.NOT_VALIDATED
+        reasons.append(WorkReason.NOT_VALIDATED)
+    return QueryPlan(query.name, tuple(reasons), scan)
 
 
 @contextmanager

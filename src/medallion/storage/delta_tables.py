@@ -147,8 +147,9 @@ def data_files(table: StoragePath, at: int | None = None) -> list[StoragePath]:
 def _open_version(table: StoragePath, at: int | None) -> DeltaTable:
     from deltalake.exceptions import DeltaError
 
-    if at is None:
-        return open_table(table)
+    newest = open_table(table)
+    if at is None or at == newest.version():
+        return newest
     delta = open_for_write(table)
     try:
         delta.load_as_version(at)
@@ -201,11 +202,7 @@ def select_rows(
 
     if not table_exists(table):
         return []
-    delta = open_table(table)
-    if version is not None and version < delta.version():
-        delta = open_for_write(table)
-        delta.load_as_version(version)
-    engine = QueryBuilder().register("rows", delta)
+    engine = QueryBuilder().register("rows", _open_version(table, version))
     statements = _statements(files, columns, f"select {what} from {source} {rest}")
     return _execute(engine, statements, table)
 

@@ -71,8 +71,9 @@ RECORD_TABLES = ("ops.files", "ops.topics", "ops.runs", "ops.erasures")
 
 
 def table_spec(table: str) -> TableSpec:
-    """Return the spec of `layer.name`."""
-    return {"bronze": BRONZE, "silver": SILVER}.get(layer_of(table), TableSpec())
+    """Return the spec of `layer.name`, or of the queue `_intake.source`."""
+    specs = {"bronze": BRONZE, "silver": SILVER, "_intake": INTAKE}
+    return specs.get(layer_of(table), TableSpec())
 
 
 # Values that do not fit the schema; a line that cannot be parsed; the time of ingestion.

@@ -17,7 +17,7 @@ from medallion.config.gold import parse_gold_table
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.gold.writer import GroupMerge
 from medallion.spark import delta_reads
-from medallion.storage import delta_tables, table_specs
+from medallion.storage import delta_tables
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.updates import BY_WINDOWS, WINDOWS
@@ -67,9 +67,7 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
     for table in gold:
         rows = gold_rows(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
         path = config.layout.table(f"gold.{table.name}")
-        delta_tables.create_table(
-            path, rows.schema.json(), config.maintain.properties(table_specs.TableSpec())
-        )
+        delta_tables.create_table(path, rows.schema.json(), config.properties(f"gold.{table.name}"))
     no_rows = silver(lakehouse, 0).limit(0)
     write(lakehouse, [])
     GroupMerge(spark, config, everything)(no_rows, 0)
