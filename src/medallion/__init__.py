@@ -26,17 +26,17 @@ _HOMES = {
     "DataFactory": "medallion.factory",
     "query": "medallion.sql.api",
     "spark_session": "medallion.spark.catalog",
+    "streams": "medallion.streams",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "streams":  # a package; the others are names in a module
-        return import_module("medallion.streams")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    module = import_module(_HOMES[name])
+    found = globals()[name] = getattr(module, name, module)  # streams is a package
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "streams"})
+    return sorted({*globals(), *_HOMES})

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +206,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         outcome.add_error(unreadable)
     outcome.seconds["all"] = time.monotonic() - started
     earlier = note.runs if note else ()
-    record_nightly(config, outcome, started_at, outcome.seconds["all"], earlier)
+    record_nightly(config, outcome, started_at, earlier)
     complete_outcome(config, outcome, unread)
     lines = render_runs.nightly_lines(outcome, gold)
     _print_nightly(options, report, lines, outcome.seconds["all"])
@@ -402,27 +402,23 @@ def status(config: Config, options: argparse.Namespace) -> int:
 
     statuses = status.query_statuses(config)
     seen = observe(config, statuses)
-    if options.json:
-        print_result(to_json(render_runs.status_json(statuses, seen.verdict)))
-    else:
-        print_result(render_runs.verdict_text(seen.verdict))
-        print_result(_lakehouse_line(config))
-        print_result(render_runs.status_text(statuses))
-    return 0 if seen.verdict.is_healthy else 1
+    if not options.json:
+        print_result(f"{render_runs.verdict_text(seen.verdict)}\n{_lakehouse_line(config)}")
+    to_document = partial(render_runs.status_json, verdict=seen.verdict)
+    is_good = seen.verdict.is_healthy
+    return _present(options, to_document, render_runs.status_text, statuses, is_good)
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspect import ledger_files
     from medallion.runtime.outcome import dismiss_files
 
-    is_selected = options.pattern != "*" or options.state is not None
-    if options.dismiss is not None and is_selected:
-        raise UsageError("--dismiss has its own pattern: leave the other pattern and --state out.")
-    if options.dismiss is not None:
-        report = _reporter(options.json)
-        entries = dismiss_files(config, options.dismiss, options.source, report)
-    else:
+    if options.dismiss is None:
         entries = ledger_files.find_files(config, options.pattern, options.source, options.state)
+    elif options.pattern != "*" or options.state is not None:
+        raise UsageError("--dismiss has its own pattern: leave the other pattern and --state out.")
+    else:
+        entries = dismiss_files(config, options.dismiss, options.source, _reporter(options.json))
     return _present(options, render_tables.files_json, render_tables.files_text, entries)
 
 

@@ -103,14 +103,14 @@ def load_with_errors(
         raise ConfigError(f"{error.filename}: cannot be read ({error_reason(error)}).") from None
     dotenv = read_dotenv(project / ".env")
     layout = Layout(_root(environ, cwd, dotenv, project))
-    document = Node(read_yaml(file), file)
+    document = Document(file)
     variables = dotenv | {name: value for name, value in environ.items() if value}
-    errors, sql = Errors(), "names with their SQL"
-    attempt = errors.attempt
+    sql = "names with their SQL"
+    attempt = document.attempt
     attempt(lambda: document.allow_only(*_KEYS))
-    sources = _sources(document, layout, errors)
-    silver = _silver(document, sources, errors)
-    gold = _gold(document, {**sources, **silver}, file.parent, errors)
+    sources = _sources(document, layout)
+    silver = _silver(document, sources)
+    gold = _gold(document, {**sources, **silver})
     config = Config(
         pipeline_file=file,
         conf_dir=conf_dir,
@@ -130,36 +130,38 @@ def load_with_errors(
         or OnFailure(),
         metrics_file=attempt(lambda: _metrics_file(variables)),
     )
-    return config, errors
+    return config, document.errors
 
 
-class Errors(list[ConfigError]):
-    """The errors of a configuration, collected so that all can be reported at once."""
+class Document(Node):
+    """A pipeline.yaml, with its errors so far: they are collected, to report all at once."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(read_yaml(file), file)
+        self.errors: list[ConfigError] = []
 
     def attempt(self, parse: Callable[[], T]) -> T | None:
         """Return the result of a function; if it raises ConfigError, collect it: None."""
         try:
             return parse()
         except ConfigError as error:
-            self.append(error)
+            self.errors.append(error)
             return None
 
-    def parse_each(
-        self, document: Node, key: str, parse: Callable[[str, Node], T | None]
-    ) -> dict[str, T]:
+    def parse_each(self, key: str, parse: Callable[[str, Node], T | None]) -> dict[str, T]:
         """Return the valid entries of a mapping by name, and collect the errors of the others.
 
         Args:
             key: the key of the mapping.
             parse: parses an entry from its name and its node.
         """
-        nodes = self.attempt(lambda: document.children(key)) or {}
-        parsed = {name: self._parse_entry(name, node, parse) for name, node in nodes.items()}
+        nodes = self.attempt(lambda: self.children(key)) or {}
+        parsed = {
+            name: self._parse_entry(node, partial(parse, name)) for name, node in nodes.items()
+        }
         return {name: entry for name, entry in parsed.items() if entry is not None}
 
-    def _parse_entry(
-        self, name: str, node: Node, parse: Callable[[str, Node], T | None]
-    ) -> T | None:
+    def _parse_entry(self, node: Node, parse: Callable[[Node], T | None]) -> T | None:
         """Return an entry, or None if it has an error.
 
         The entry is parsed again without each invalid key, to collect its other errors.
@@ -167,33 +169,31 @@ class Errors(list[ConfigError]):
         invalid_keys: set[str] = set()
         while True:
             try:
-                entry = parse(name, node)
+                entry = parse(node)
                 return None if invalid_keys else entry
             except ConfigError as error:
                 key = error.key.removeprefix(f"{node.path}.").split(".")[0]
                 if key in invalid_keys:  # the entry is invalid without it
                     return None
-                self.append(error)
+                self.errors.append(error)
                 if key not in node.value or key in ("format", "sql", "cdc"):
                     return None  # it decides on other keys
                 invalid_keys.add(key)
                 node = node.without(key)
 
 
-def _sources(document: Node, layout: Layout, errors: Errors) -> dict[str, SourceConfig]:
-    before = len(errors)
-    sources = errors.parse_each(document, "sources", partial(parse_source, layout=layout))
-    if not sources and len(errors) == before:
+def _sources(document: Document, layout: Layout) -> dict[str, SourceConfig]:
+    before = len(document.errors)
+    sources = document.parse_each("sources", partial(parse_source, layout=layout))
+    if not sources and len(document.errors) == before:
         problem = "there is no source yet; medallion add NAME FILE writes one"
-        errors.append(NoSourceError(f"{document.file}: {problem}."))
-    errors.attempt(lambda: refuse_shared_files(document, layout, sources.values()))
-    errors.attempt(lambda: refuse_shared_tables(document, sources))
+        document.errors.append(NoSourceError(f"{document.file}: {problem}."))
+    document.attempt(lambda: refuse_shared_files(document, layout, sources.values()))
+    document.attempt(lambda: refuse_shared_tables(document, sources))
     return sources
 
 
-def _silver(
-    document: Node, sources: Mapping[str, SourceConfig], errors: Errors
-) -> dict[str, ChildTable]:
+def _silver(document: Document, sources: Mapping[str, SourceConfig]) -> dict[str, ChildTable]:
     tables, invalid = dict[str, SilverTable](sources), _names(document, "sources") - {*sources}
 
     def parse(name: str, node: Node) -> ChildTable | None:
@@ -207,22 +207,21 @@ def _silver(
 
     entries = document.value.get("silver")
     if isinstance(entries, dict):
-        document = document.updated(silver={name: entries[name] for name in parents_first(entries)})
-    return errors.parse_each(document, "silver", parse)
+        document.value["silver"] = {name: entries[name] for name in parents_first(entries)}
+    return document.parse_each("silver", parse)
 
 
-def _gold(
-    document: Node, tables: Mapping[str, SilverTable], conf_dir: Path, errors: Errors
-) -> dict[str, GoldTable]:
+def _gold(document: Document, tables: Mapping[str, SilverTable]) -> dict[str, GoldTable]:
     invalid = (_names(document, "sources") | _names(document, "silver")) - {*tables}
+    folder, names = document.file.parent, _names(document, "gold")
 
     def parse(name: str, node: Node) -> GoldTable | None:
         if invalid and ("sql" in node.value or _reads_any(node, invalid)):
             return None
-        return parse_gold_table(name, node, tables, conf_dir, _names(document, "gold"))
+        return parse_gold_table(name, node, tables, folder, names)
 
-    parsed = errors.parse_each(document, "gold", parse)
-    return errors.attempt(lambda: inputs_first(document, parsed)) or {}
+    parsed = document.parse_each("gold", parse)
+    return document.attempt(lambda: inputs_first(document, parsed)) or {}
 
 
 def _names(document: Node, key: str) -> set[str]:

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,12 +59,13 @@ class Gates:
         if not expectations:
             return None
         rows, broken = count_broken(batch, expectations, key)
-        failures = []
+        validated, failures = _Validated(table, batch, rows), list[Failure]()
         for each in expectations:
-            if each.name in broken:
-                failures += counted_failures(table, batch, each, rows, broken[each.name])
-            elif not (result := self._validate_with_gx(table, batch, each)).success:
-                failures.append(failure_of(table, rows, each, result))
+            if each.name not in broken:
+                result = self._validate_with_gx(table, batch, each)
+                failures += [] if result.success else [validated.observed_failure(each, result)]
+            elif count := broken[each.name]:
+                failures.append(validated.counted_failure(each, count))
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
         return Verdict(table, rows, tuple(failures))
 
@@ -150,24 +151,6 @@ def count_broken(
     return rows, known | {n: count for n, count in by_name if not (count and n in with_mostly)}
 
 
-def counted_failures(
-    table: str, batch: DataFrame, expectation: Expectation, rows: int, broken: int
-) -> list[Failure]:
-    """Return the failure of an expectation that `broken` of `rows` rows break, if any do."""
-    if not broken:
-        return []
-    condition = _broken_condition(expectation)
-    found = batch.where(condition) if condition else _queried_rows(batch, expectation)
-    # As strings: Python cannot represent a time whose year is 0 or above 9999.
-    numbered = found.toDF(*map(str, range(len(found.columns)))).limit(EXAMPLES)
-    strings = numbered.select([F.col(number).cast("string") for number in numbered.columns])
-    examples = [dict(zip(found.columns, row, strict=True)) for row in strings.collect()]
-    is_query = expectation.type == BY_QUERY
-    what = f"{broken} of {rows} rows do not meet {expectation.type}"
-    detail = f"its query found {broken} rows" if is_query else what
-    return [_failure(table, rows, expectation, broken, examples, detail)]
-
-
 def _queried_rows(batch: DataFrame, expectation: Expectation) -> DataFrame:
     """Return what the query of an expectation finds in a batch, as Great Expectations runs it.
 
@@ -201,47 +184,55 @@ def _broken_condition(expectation: Expectation) -> str | None:
         return None
 
 
-def failure_of(
-    table: str, rows: int, expectation: Expectation, result: ExpectationValidationResult
-) -> Failure:
-    """Return the failure to report for a failed result of Great Expectations.
+@dataclass(frozen=True)
+class _Validated:
+    """Rows of a table that a gate validates, and their number."""
 
-    Args:
-        table: `layer.table`.
-        rows: the number of validated rows.
-        expectation: the expectation that failed.
-        result: its result, with examples if any.
-    """
-    values = dict(result.result)
-    count = values.get("unexpected_count")
-    examples = values.pop("unexpected_rows", None) or values.get("partial_unexpected_list") or []
-    detail = f"{count} of {rows} rows do not meet {expectation.type}"
-    if count is None and "observed_value" not in values:
-        detail = f"some of {rows} rows do not meet {expectation.type}, but they cannot be shown"
-    elif count is None:
-        detail = f"{expectation.type} observed {values.get('observed_value')}"
-    if raised := raised_exception(result):
-        expectation = replace(expectation, on_failure="stop")
-        detail = f"it could not be evaluated: {raised}"
-    return _failure(table, rows, expectation, count, examples, detail)
+    table: str
+    batch: DataFrame
+    rows: int
 
+    def counted_failure(self, expectation: Expectation, broken: int) -> Failure:
+        """Return the failure of an expectation that `broken` rows break."""
+        condition = _broken_condition(expectation)
+        found = self.batch.where(condition) if condition else _queried_rows(self.batch, expectation)
+        # As strings: Python cannot represent a time whose year is 0 or above 9999.
+        numbered = found.toDF(*map(str, range(len(found.columns)))).limit(EXAMPLES)
+        strings = numbered.select([F.col(number).cast("string") for number in numbered.columns])
+        examples = [dict(zip(found.columns, row, strict=True)) for row in strings.collect()]
+        is_query = expectation.type == BY_QUERY
+        what = f"{broken} of {self.rows} rows do not meet {expectation.type}"
+        detail = f"its query found {broken} rows" if is_query else what
+        return self._failure(expectation, broken, examples, detail)
 
-def _failure(
-    table: str,
-    rows: int,
-    expectation: Expectation,
-    count: int | None,
-    examples: Sequence[Any],
-    detail: str,
-) -> Failure:
-    on_failure = expectation.on_failure
-    if on_failure == "quarantine" and not table.startswith("bronze."):
-        on_failure = "stop"
-        detail += ", which should be in quarantine: the rule and the gate disagree"
-    if expectation.notes:
-        detail += f" ({expectation.notes})"
-    shown = tuple(_example(row, expectation) for row in list(examples)[:EXAMPLES])
-    return Failure(table, expectation.name, on_failure, count, rows, shown, detail)
+    def observed_failure(
+        self, expectation: Expectation, result: ExpectationValidationResult
+    ) -> Failure:
+        """Return the failure of an expectation for its result of Great Expectations."""
+        values, rows = dict(result.result), self.rows
+        count = values.get("unexpected_count")
+        examples = values.pop("unexpected_rows", None) or values.get("partial_unexpected_list")
+        detail = f"{count} of {rows} rows do not meet {expectation.type}"
+        if count is None and "observed_value" not in values:
+            detail = f"some of {rows} rows do not meet {expectation.type}, but they cannot be shown"
+        elif count is None:
+            detail = f"{expectation.type} observed {values.get('observed_value')}"
+        if raised := raised_exception(result):
+            expectation = replace(expectation, on_failure="stop")
+            detail = f"it could not be evaluated: {raised}"
+        return self._failure(expectation, count, examples or [], detail)
+
+    def _failure(
+        self, expectation: Expectation, count: int | None, examples: Sequence[Any], detail: str
+    ) -> Failure:
+        on_failure = expectation.on_failure
+        if on_failure == "quarantine" and not self.table.startswith("bronze."):
+            on_failure = "stop"
+            detail += ", which should be in quarantine: the rule and the gate disagree"
+        if expectation.notes:
+            detail += f" ({expectation.notes})"
+        shown = tuple(_example(row, expectation) for row in examples[:EXAMPLES])
+        return Failure(self.table, expectation.name, on_failure, count, self.rows, shown, detail)
 
 
 def _example(row: Any, expectation: Expectation) -> str:

@@ -125,22 +125,18 @@ def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) ->
 
 
 def record_nightly(
-    config: Config,
-    outcome: Outcome,
-    started_at: int,
-    seconds: float,
-    earlier: Sequence[Mapping[str, Any]] = (),
+    config: Config, outcome: Outcome, started_at: int, earlier: Sequence[Mapping[str, Any]] = ()
 ) -> None:
     """Record a complete nightly run in `ops.runs`, also one without work; add an error if it fails.
 
     Args:
-        outcome: the result of the run.
+        outcome: the result of the run, with the seconds of `all`.
         started_at: when it started, in microseconds since 1970.
-        seconds: how long it took.
         earlier: the rows of earlier runs that are not recorded yet.
     """
     error = outcome.errors[0] if outcome.errors else None
     state = runs.FAILED if error else runs.IDLE if outcome.is_idle else runs.DONE
+    seconds = outcome.seconds["all"]
     row = runs.run_row("run", NIGHTLY, state, started_at, seconds) | {"error": error}
     try:
         RunRecords(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([*earlier, row])

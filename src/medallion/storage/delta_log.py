@@ -140,11 +140,10 @@ def only_appends(table: StoragePath, most: int = 20) -> bool:
 
 def commit_time(table: StoragePath, version: int) -> float:
     """Return when a version was committed, in seconds since 1970."""
-    file = commit_file(table, version)
-    commits = _actions_named("commitInfo", _parse_actions(file.read().decode()))
+    commits = _actions_named("commitInfo", _read_actions(table, version))
     times = [float(commit["timestamp"]) / 1000 for commit in commits]
     # A copied log has newer file times.
-    if info := file.info():
+    if info := commit_file(table, version).info():
         times.append(info.modified_at / 1_000_000)
     return min(times, default=inf)
 
