@@ -607,3 +607,9 @@ def test_sql_csv_is_escaped_on_terminals_only(
 def test_setup_takes_flags(flag: str) -> None:
     options = main._parser().parse_args(["setup", f"--{flag}"])
     assert [name for name in ("kafka", "s3", "classes") if getattr(options, name)] == [flag]
+
+
+@pytest.mark.parametrize(("more", "port"), [([], None), (["--serve"], 8321), (["--serve", "0"], 0)])
+def test_served_report_has_a_port(more: list[str], port: int | None) -> None:
+    options = main._parser().parse_args(["report", *more])
+    assert options.serve == port

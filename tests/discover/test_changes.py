@@ -12,7 +12,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.config.model import SourceConfig
-from medallion.discover import entry
+from medallion.discover import debezium, entry
 from medallion.discover.entry import NewSource
 from medallion.discover.files import input_files
 from tests.support import PROJECT
@@ -375,3 +375,15 @@ def test_one_message_is_not_its_schema(tmp_path: Path) -> None:
     text = (CASES / "30-debezium-decimals/night1/db30/a.json").read_text().splitlines()[0]
     source = inspect(tmp_path / "in", {"a.json": text})
     assert (source.description.format, source.key_names) == ("debezium", ["id"])
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ({"ts_ms": 1, "db": "shop", "lsn": None}, "the time of the change"),
+        ({"ts_ms": 1, "lsn": 24023128}, "the position in the database's log"),
+        ({"ts_ms": 1, "file": "mysql-bin.000003"}, "the position in the database's log"),
+    ],
+)
+def test_order_of_changes_is_said(source: dict[str, Any], reason: str) -> None:
+    assert debezium.change_order([source])[1] == reason

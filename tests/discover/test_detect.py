@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from medallion.config.document import Node
 from medallion.config.sources import parse_source
 from medallion.discover.detect import describe_file
+from medallion.discover.json_rows import describe_lines
 from medallion.errors import UsageError
 from medallion.ingest.files.decode import decode_file
 from medallion.storage.layout import Layout
@@ -279,3 +280,11 @@ def test_unreadable_files_are_rejected(data: bytes, message: str, tmp_path: Path
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(UsageError, match=message):
         describe_file(tmp_path / "a")
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_last_line_of_a_sample_may_be_incomplete(is_complete: bool) -> None:
+    text = '{"a": 1}\n{"a": 2}\n{"a'
+    description = describe_lines(text, is_complete, Path("a.json"))
+    rows = description.rows if description else None
+    assert rows == (None if is_complete else [{"a": 1}, {"a": 2}])

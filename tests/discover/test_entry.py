@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ import yaml
 from medallion.cli import main
 from medallion.config.loader import load
 from medallion.discover import entry, files
+from medallion.discover.columns import Column, TimeFormat
+from medallion.discover.entry import NewSource
 from medallion.discover.files import copy_to_landing, input_files
+from medallion.discover.json_rows import Description
 from medallion.errors import UsageError
 from medallion.storage.paths import StoragePath
 from tests.support.permissions import closed
@@ -222,3 +226,14 @@ def test_yaml_lines_are_read_as_they_were() -> None:
     lines = entry._yaml_lines(settings)
     assert yaml.safe_load("\n".join(lines)) == {k: v for k, v in settings.items() if v}
     assert {"format: csv", 'keys: [id, "on"]'} <= {*lines}
+
+
+@pytest.mark.parametrize(("days", "unit"), [(0, "hour"), (14, "hour"), (15, "day")])
+def test_window_of_the_gold_entry_follows_the_times(days: int, unit: str) -> None:
+    start = datetime(2026, 5, 1, tzinfo=UTC)
+    times = [start + timedelta(days=day) for day in (0, days, 0)]
+    at = Column(("at",), "at", "timestamp", list(times))
+    description = Description("json", [])
+    source = NewSource("tides", [], description, [at], [], [(at, TimeFormat("", "", times))], [])
+    lines = entry.gold_entry(source, ())
+    assert (lines[0], "  window: 1 " + unit in lines) == (f"tides_by_{unit}:", True)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from medallion.config.queries import queries
 from medallion.errors import UsageError
+from medallion.inspect import edits
 from medallion.inspect.edits import Edit, EditAction, select_edits
+from tests.support.home import Home
+from tests.support.runs import record
 
 EDITS = [
     Edit("silver.a", EditAction.REBUILD),
@@ -39,3 +43,17 @@ def test_select_edits_adds_readers(tables: list[str], selected: list[str]) -> No
 def test_select_edits_refuses(tables: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         select_edits(EDITS, tables)
+
+
+@pytest.mark.parametrize(
+    ("last_rows", "rows", "seconds"),
+    [(200_000, 600_000, 30.0), (200_000, 50_000, 10.0), (5, 50_000, 10.0)],
+)
+def test_cost_of_a_rebuild_grows_with_the_rows(
+    home: Home, monkeypatch: pytest.MonkeyPatch, last_rows: int, rows: int, seconds: float
+) -> None:
+    """The last run took ten seconds; below 100,000 rows, a run takes as long as for one."""
+    record(home.config, "silver.activity", seconds=10.0, rows_in=last_rows, batches=1)
+    monkeypatch.setattr(edits.delta_tables, "row_count", lambda _: rows)
+    (silver,) = queries(home.config, ["silver"])
+    assert edits._cost(home.config, silver) == (rows, seconds)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from medallion.ingest.files.erase import delete_files, erased_origins
-from medallion.state.journal import Action
+from medallion.ingest.files.erase import count_rows_again, delete_files, erased_origins
+from medallion.state.journal import Action, ErasedOrigin
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.paths import StoragePath
 from tests.support.home import Home
@@ -54,3 +56,21 @@ def test_erased_origins_of_a_file_that_cannot_be_inspected(
     monkeypatch.setattr(StoragePath, "info", fail)
     with pytest.raises(PermissionError):
         erased_origins(context, {(entry.path, 5): 2})
+
+
+def test_versions_with_the_same_time_are_counted_once(home: Home) -> None:
+    """Bronze cannot tell them apart; the erasure left three rows, of which one is not JSON."""
+    path = "landing/activity/a.json"
+    versions = [Entry("activity", path, n, 9, 5, 5, State.INGESTED, rows=2) for n in (1, 2)]
+    context = context_of(home, *versions)
+    rows = {
+        "_source_file": pa.array([path] * 3),
+        "_source_modified_at": pa.array([5] * 3, pa.timestamp("us", "UTC")),
+        "_corrupt_record": pa.array([None, None, "{"]),
+        "_rescued_data": pa.array([None] * 3, pa.string()),
+    }
+    write_deltalake(home.layout.table("bronze.activity").local, pa.table(rows))
+    context.name = "bronze.activity"
+    count_rows_again(context, [ErasedOrigin(path, 1, Action.DELETED, version=2)])
+    entries = Ledger(home.layout, "activity").all_versions()
+    assert [(e.version, e.rows, e.corrupt_rows) for e in entries] == [(1, 0, 0), (2, 3, 1)]
