@@ -8,6 +8,7 @@ from medallion.config.queries import queries
 from medallion.errors import UsageError
 from medallion.inspect import edits
 from medallion.inspect.edits import Edit, EditAction, select_edits
+from medallion.storage import delta_tables
 from tests.support.home import Home
 from tests.support.runs import record
 
@@ -54,6 +55,6 @@ def test_cost_of_a_rebuild_grows_with_the_rows(
 ) -> None:
     """The last run took ten seconds; below 100,000 rows, a run takes as long as for one."""
     record(home.config, "silver.activity", seconds=10.0, rows_in=last_rows, batches=1)
-    monkeypatch.setattr(edits.delta_tables, "row_count", lambda _: rows)
+    monkeypatch.setattr(delta_tables, "row_count", lambda _: rows)
     (silver,) = queries(home.config, ["silver"])
     assert edits._cost(home.config, silver) == (rows, seconds)
