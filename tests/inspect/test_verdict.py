@@ -206,6 +206,23 @@ def test_verdict_of_a_snapshot_that_is_too_small(
         assert problem.sentence.startswith(sentence)
 
 
+def test_verdict_of_snapshots_with_one_time(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last file by name is the second snapshot: two rows follow four, and then one."""
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: BalanceSnapshot())
+    sequence = "_source_modified_at"
+    cdc = CdcConfig(sequence, None, None, None, 1, False, MONTH, snapshot=True, max_deletes=0.5)
+    source = replace(config.sources["event"], keys=("id",), cdc=cdc)
+    config = replace(config, sources={"event": source}, gold={})
+    files = {"a.csv": (1, 4), "c.csv": (2, 2), "b.csv": (2, 4), "d.zip#1": (3, 1)}
+    rows = [(at, file, id_, 1) for file, (at, size) in files.items() for id_ in range(size)]
+    columns = ("_sequence", "_source_file", "id", "_ingested_at")
+    log = pa.table(dict(zip(columns, zip(*rows, strict=True), strict=True)))
+    write_deltalake(str(config.layout.table("silver.event_changes")), log)
+    assert take_verdict(config).is_healthy
+
+
 @pytest.mark.parametrize(("max_past", "count"), [(None, 1), (Duration.parse("60 years"), 0)])
 def test_verdict_warns_of_event_times_before_1990(
     config: Config, monkeypatch: pytest.MonkeyPatch, max_past: Duration | None, count: int

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from medallion.config import values
 from medallion.config.values import Duration, choice_key, key
+from medallion.storage.table_specs import SOURCE_MODIFIED_AT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,11 @@ class CdcConfig:
     max_deletes: float = key(values.percentage, "a percentage such as '50 %'", "50 %")
     track: tuple[str, ...] | None = key(values.string_list, "a list of silver columns", None)
     derived: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_file_snapshots(self) -> bool:
+        """Whether each file is a snapshot: of several files of one time, the last is the table."""
+        return self.snapshot and self.sequence_by == SOURCE_MODIFIED_AT
 
 
 DEBEZIUM_CDC = {

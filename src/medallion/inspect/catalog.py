@@ -126,10 +126,17 @@ def held_snapshots(config: Config) -> Iterator[Problem]:
         if not source.cdc or not source.cdc.snapshot:
             continue
         keys = ", ".join(f'"{key}"' for key in source.keys)
-        rows = f"(select distinct {table_specs.SEQUENCE} as at, {keys} from rows)"
-        log, rest = config.layout.table(source.rows_table), "group by at order by at"
+        at, file = "1", "1"
+        if source.cdc.has_file_snapshots:
+            at = table_specs.INGESTED_AT
+            file = f"split_part({table_specs.SOURCE_FILE}, '.zip#', 1)"
+        columns = f"{table_specs.SEQUENCE} as sequence, {at} as at, {file} as file, {keys}"
+        log, rows = config.layout.table(source.rows_table), f"(select distinct {columns} from rows)"
+        what, rest = "sequence, count(*)", "group by sequence, at, file order by sequence, at, file"
+        # Of several files with one sequence, the last is the snapshot.
+        sizes = {str(key): n for key, n in delta_tables.select_rows(log, what, rest, rows)}
         applied, held = 0, None
-        for sequence, size in delta_tables.select_rows(log, "at, count(*)", rest, rows):
+        for sequence, size in sizes.items():
             held = (sequence, size) if size < (1 - source.cdc.max_deletes) * applied else None
             applied = applied if held else size
         if held:

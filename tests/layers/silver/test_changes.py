@@ -16,6 +16,7 @@ from medallion.layers.silver.changes import (
     by_key,
     current_rows,
     history_rows,
+    last_files,
     latest_changes,
     of_snapshots,
     tied_changes,
@@ -355,6 +356,30 @@ def test_snapshots(spark: SparkSession, number: int) -> None:
     assert sorted((r.id, r.name, r.n, r.valid_from, r.valid_to) for r in spans) == sorted(
         snapshot_spans(states), key=lambda span: (*span[:4], span[4] or 99)
     )
+
+
+def test_last_file_of_a_time_is_the_snapshot(spark: SparkSession) -> None:
+    """Of files that `cp` wrote in one millisecond; the members of an archive are one file."""
+    at = {"_ingested_at": START}
+    rows = [
+        *(change(0, 1, id=n, _source_file="a.csv", **at) for n in (1, 2, 3)),
+        *(change(0, 1, id=n, _source_file="b.csv", **at) for n in (1, 3)),
+        *(change(0, 2, id=1, _source_file=f"c.zip#{n}", n=n, **at) for n in (1, 2)),
+        change(0, 2, id=4, _source_file="c.zip#1", **at),
+        change(1, 3, id=5, _source_file="e.csv"),
+        change(2, 3, id=6, _source_file="d.csv"),
+    ]
+    log = last_files(frame(spark, rows))
+    assert log.columns == list(COLUMNS)
+    files = {tuple(row) for row in log.select("_sequence", "_source_file", "id").collect()}
+    assert files == {
+        (1, "b.csv", 1),
+        (1, "b.csv", 3),
+        (2, "c.zip#1", 1),
+        (2, "c.zip#2", 1),
+        (2, "c.zip#1", 4),
+        (3, "d.csv", 6),
+    }
 
 
 def test_current_rows_forget_old_deletes(spark: SparkSession) -> None:

@@ -22,6 +22,7 @@ from medallion.storage.table_specs import (
     IS_TRUNCATE,
     OLD_KEY,
     SEQUENCE,
+    SOURCE_FILE,
     UNAVAILABLE,
     VALID_FROM,
     VALID_TO,
@@ -129,6 +130,13 @@ def of_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> Dat
     origin = {name: F.col(f"_next.origin.{name}") for name in _arrival(log)}
     gone = gone.withColumns({**origin, SEQUENCE: F.col("_next.at")})
     return rows.unionByName(_deletes(gone, {k: F.col(k) for k in keys})).select(*log.columns)
+
+
+def last_files(log: DataFrame) -> DataFrame:
+    """Return the rows of the last file of each sequence; the members of an archive are one file."""
+    file = F.struct(INGESTED_AT, F.substring_index(SOURCE_FILE, ".zip#", 1))
+    last = log.groupBy(SEQUENCE).agg(F.max(file).alias("_last"))
+    return log.join(F.broadcast(last), SEQUENCE).where(file == F.col("_last")).select(*log.columns)
 
 
 def _applied_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> DataFrame:

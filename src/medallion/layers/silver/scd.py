@@ -104,6 +104,8 @@ def _every_change(log: DataFrame, source: SourceConfig, truncates: DataFrame | N
     """
     cdc = _cdc(source)
     if cdc.snapshot:
+        # `cp` gives several files one time.
+        log = changes.last_files(log) if cdc.has_file_snapshots else log
         return changes.of_snapshots(log, source.keys, cdc.max_deletes)
     nulls = cdc.ignore_null_updates
     return changes.by_key(log, source.keys, truncates, is_complete=True, ignore_nulls=nulls)
