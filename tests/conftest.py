@@ -221,7 +221,7 @@ def s3_spark(
     spark: SparkSession, proxy: FaultProxy, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SparkSession]:
     """Yield the session with the settings of a lakehouse on S3, which uses the proxy."""
-    monkeypatch.setattr("medallion.spark.settings.uses_s3", lambda _: True)
+    monkeypatch.setattr("medallion.spark.settings.uses_store", lambda *_: True)
     production = session_settings(load({}, PROJECT))
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     for name, value in production.items():

@@ -14,7 +14,7 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver import writer
 from medallion.runtime.refresh import refresh_table
-from medallion.spark import delta_writes
+from medallion.spark import delta
 from medallion.spark.watch import await_all
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse, start_flows
@@ -135,7 +135,7 @@ def test_interrupted_batches_are_exact(
     lakehouse = after_first.copy(tmp_path / "lakehouse")
     lakehouse.land("orders", "2.json", *SECOND)
     lakehouse.fill("bronze")
-    append = delta_writes.write_once
+    append = delta.write_once
 
     def append_silver_only(rows: Any, table: StoragePath, options: Any, **more: Any) -> None:
         if table.parent.name == "quarantine":

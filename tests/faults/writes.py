@@ -22,7 +22,7 @@ _PACKAGE = str(Path(__file__).parents[2] / "src/medallion") + os.sep
 # The callers of these modules describe a write better than the modules do.
 _HELPERS = (
     *(f"storage/{name}.py" for name in ("files", "objects", "paths", "delta_tables", "leases")),
-    "spark/delta_writes.py",
+    "spark/delta.py",
 )
 _FILES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.truncate"}
 _KILL = "kill"
@@ -134,7 +134,7 @@ def _wrap_commits() -> None:
     from deltalake.table import TableMerger, TableOptimizer
     from pyspark.sql.readwriter import DataFrameWriter
 
-    from medallion.spark import delta_writes
+    from medallion.spark import delta
 
     for owner, name, operation in (
         (obstore, "put", "put"),
@@ -147,7 +147,7 @@ def _wrap_commits() -> None:
         (TableMerger, "execute", "merge"),
         (TableOptimizer, "compact", "compact"),
         (DataFrameWriter, "save", "Spark: append or overwrite"),
-        (delta_writes, "_is_committed", "Spark: append or overwrite"),  # called before each write
+        (delta, "_is_committed", "Spark: append or overwrite"),  # called before each write
         (DeltaMergeBuilder, "execute", "Spark: merge"),
     ):
         setattr(owner, name, _watched(getattr(owner, name), operation))

@@ -29,6 +29,9 @@ from medallion.layers.gold.flow import gold_parts
 from medallion.layers.silver import rules
 from tests.support import PROJECT
 
+UNRESOLVED = (
+    "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name"
+)
 SYNTAX_ERROR = "[PARSE_SYNTAX_ERROR] Syntax error at or near"
 CONFIGURATION = """sources:
   orders:
@@ -74,12 +77,11 @@ def bronze(spark: SparkSession) -> DataFrame:
             "cast(amount",
             "cast(amout",
             "line 7, column 14",
-            "there is no column amout (did you mean amount?). The columns are time, id, amount, "
-            "user.",
+            f"{UNRESOLVED} `amout` cannot be resolved. Did you mean one of the following?",
         ),
         (
             *("id: id", "id: user.nme", "line 5, column 16"),
-            "there is no field nme. The fields are `name`; give one that comes later a type in",
+            "[FIELD_NOT_FOUND] No such struct field `nme` in `name`.",
         ),
         (
             "id: id",
@@ -118,7 +120,7 @@ def test_error_of_a_declared_column(file: Path, bronze: DataFrame) -> None:
     source = replace(config.sources["orders"], schema={"id": "string"})
     parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
-    assert f"{file} line 5, column 11: there is no column idd (did you mean id?). The" in str(error)
+    assert f"{file} line 5, column 11: {UNRESOLVED} `idd`" in str(error)
 
 
 def test_error_of_an_expression_of_changes(file: Path, bronze: DataFrame) -> None:
@@ -130,7 +132,7 @@ def test_error_of_an_expression_of_changes(file: Path, bronze: DataFrame) -> Non
     parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
     assert str(error).startswith(f"sources.orders.cdc.sequence_by in {file} line ")
-    assert "there is no column amont (did you mean amount?)" in str(error)
+    assert f"{UNRESOLVED} `amont`" in str(error)
 
 
 def test_error_of_a_rule(file: Path, bronze: DataFrame) -> None:
@@ -139,7 +141,7 @@ def test_error_of_a_rule(file: Path, bronze: DataFrame) -> None:
     parts = rules.sql_parts(config, config.sources["orders"], bronze, wrong)
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
     suite = file.parent / "great_expectations/expectations/silver/orders.json"
-    start = f"the rule s of silver.orders in {suite}: there is no column amont (did you mean amount"
+    start = f"the rule s of silver.orders in {suite}: {UNRESOLVED} `amont`"
     assert str(error).startswith(start)
 
 
@@ -148,8 +150,8 @@ def test_error_of_a_measure(spark: SparkSession, file: Path, bronze: DataFrame) 
     silver = bronze.selectExpr("time as at", "id", "amount")
     parts = gold_parts(spark, config, config.gold["revenue"], {"orders": silver})
     error = invalid_sql_error("gold.revenue", parts, AnalysisException("x"))
-    start = f"gold.revenue.measure.total in {file} line 15, column 27: there is no column amout"
-    assert str(error).startswith(f"{start} (did you mean amount?)")
+    start = f"gold.revenue.measure.total in {file} line 15, column 27: {UNRESOLVED} `amout`"
+    assert str(error).startswith(start)
 
 
 def test_position_of_a_missing_key_is_that_of_the_mapping(file: Path) -> None:

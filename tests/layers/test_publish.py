@@ -53,7 +53,7 @@ def changes(spark: SparkSession) -> DataFrame:
 
 
 def files_output(tmp_path: Path, format_: str) -> FilesOutput:
-    return FilesOutput("publish.t.files", StoragePath(tmp_path / "publish/t"), ToFiles(format_))
+    return FilesOutput(StoragePath(tmp_path / "publish/t"), ToFiles(format_))
 
 
 def fail(*_: Any) -> bool:
@@ -114,10 +114,7 @@ def test_files_output_rewrites_a_batch_without_manifest(
 
 def test_files_output_csv(changes: DataFrame, tmp_path: Path) -> None:
     output = files_output(tmp_path, "csv")
-    flat = {"device": "string", "total": "bigint"}
-    assert output.definition(flat) == {"format": "csv"}
-    with pytest.raises(UsageError, match="CSV cannot represent the nested columns all, most"):
-        output.definition({**flat, "all": "array<string>", "most": "map<string,bigint>"})
+    assert output.definition() == {"format": "csv"}
     special_device = """ a "b", c\\ """
     special = (
         changes.limit(1).withColumn("device", F.lit(special_device)).withColumn("total", F.lit(9))
@@ -148,7 +145,7 @@ def test_topic_output_refuses_a_recreated_topic(monkeypatch: pytest.MonkeyPatch)
     sent = MagicMock()
     monkeypatch.setattr(publish, "change_messages", sent)
     topic = TopicOutput("publish.t.kafka", [], ToKafka(("one:9092",), "counts"), Login())
-    assert topic.definition({}) == {"topic": "counts", "topic id": "one"}
+    assert topic.definition() == {"topic": "counts", "topic id": "one"}
     nothing: Any = None
     topic.write(nothing, 0)
     topic_description.topic_id = "two"

@@ -36,7 +36,7 @@ from tools import s3_classes
 
 @pytest.fixture
 def on_s3(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(settings, "uses_s3", lambda _: True)
+    monkeypatch.setattr(settings, "uses_store", lambda *_: True)
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch

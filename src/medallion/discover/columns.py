@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 from medallion.config.values import EXACT_DOUBLE, TIME_UNITS
@@ -319,8 +318,5 @@ def key_candidates(columns: Sequence[Column], rows: int) -> list[Column]:
     """
     possible = (column for column in columns if column.type in ("string", "long"))
     named = (column for column in possible if KEY_NAME.search(column.words))
-    return sorted(filter(partial(_is_unique, rows), named), key=lambda column: len(column.path))
-
-
-def _is_unique(rows: int, column: Column) -> bool:
-    return len({*map(str, column.values)}) == rows
+    unique = (column for column in named if len({*map(str, column.values)}) == rows)
+    return sorted(unique, key=lambda column: len(column.path))

@@ -231,18 +231,16 @@ def _typed_rows(path: Path, file_format: str) -> list[Row]:
     """
     if reason := unreadable_typed_reason(path, file_format):
         raise UsageError(f"{path}: {reason}.")
-    try:
-        with path.open("rb") as file:
-            if file_format == "parquet":
-                from pyarrow.parquet import ParquetFile
+    with path.open("rb") as file:
+        if file_format == "parquet":
+            from pyarrow.parquet import ParquetFile
 
-                return list(next(ParquetFile(file).iter_batches(MAX_ROWS)).to_pylist())
-            if file_format == "orc":
-                import pyorc
+            batches = islice(ParquetFile(file).iter_batches(MAX_ROWS), 1)
+            return [row for batch in batches for row in batch.to_pylist()]
+        if file_format == "orc":
+            import pyorc
 
-                return list(islice(pyorc.Reader(file, struct_repr=pyorc.StructRepr.DICT), MAX_ROWS))
-            import fastavro
+            return list(islice(pyorc.Reader(file, struct_repr=pyorc.StructRepr.DICT), MAX_ROWS))
+        import fastavro
 
-            return [dict(row) for row in islice(fastavro.reader(file), MAX_ROWS)]  # type: ignore[arg-type]
-    except Exception as error:  # each library has its own errors
-        raise UsageError(f"{path}: unreadable {file_format} file ({error}).") from error
+        return [dict(row) for row in islice(fastavro.reader(file), MAX_ROWS)]  # type: ignore[arg-type]

@@ -17,9 +17,12 @@ from medallion.storage.paths import StoragePath
 
 SAMPLE_BYTES = 1 << 20
 _CODECS = {
-    b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\x00": ".xz",
+    b"\x1f\x8b": ".gz",
+    b"BZh": ".bz2",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"\xfd7zXZ\x00": ".xz",
     b"PK\x03\x04": ".zip",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from medallion.config.model import FILE_FORMATS, Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.ingest.files.source_type import FILE_SOURCE
-from medallion.ingest.kafka.source_type import KAFKA_SOURCE
+from medallion.ingest.kafka.broker import KAFKA_SOURCE
 from medallion.ingest.source import SourceType
 from medallion.spark import checkpoints
 from medallion.state import ledger

@@ -97,7 +97,7 @@ class SourceBatch(Protocol):
             description: describes the work in error messages.
 
         Raises:
-            MedallionError: the work failed, and no input of the batch is the cause.
+            MedallionError: the work failed, and no file of the batch is the cause.
         """
 
     def first_lines(self) -> list[str]:
@@ -125,11 +125,7 @@ class Source(Protocol):
         """
 
     def stream(self) -> DataFrame:
-        """Return the stream whose micro-batches are passed to `batch`.
-
-        Raises:
-            MedallionError: a jar that the source needs is missing.
-        """
+        """Return the stream whose micro-batches are passed to `batch`."""
 
     def batch(self, number: int, queued: DataFrame) -> SourceBatch:
         """Return the batch with this number.
@@ -188,9 +184,6 @@ class SourceContext:
     source: SourceConfig
     schema: Schema
     report: Reporter
-
-    def __post_init__(self) -> None:
-        """Prepare nothing; a source may have to."""
 
     @property
     def name(self) -> str:

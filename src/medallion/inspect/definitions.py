@@ -3,7 +3,7 @@
 from medallion.config.model import Config
 from medallion.config.queries import Query, QueryType
 from medallion.layers.definition import Change, changes_between
-from medallion.layers.gold.definition import gold_changes
+from medallion.layers.gold.flow import gold_changes
 from medallion.layers.silver.child import child_definition
 from medallion.layers.silver.rules import silver_definition
 from medallion.layers.silver.scd import scd_definition

@@ -37,7 +37,7 @@ from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE
 from medallion.layers.silver.scd import table_rows, tie_message
-from medallion.spark import checkpoints, delta_reads, plans, signals
+from medallion.spark import checkpoints, delta, plans, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.spark.session import session_of_command
 from medallion.state import journal, pending_work
@@ -75,7 +75,7 @@ class VerifiableQuery:
     def tables(self, spark: SparkSession) -> list[DataFrame]:
         """Return the rows of the tables that it reads, then of those that it writes."""
         return [
-            delta_reads.rows_at(spark, self.config.layout.table(name), self.versions[name])
+            delta.rows_at(spark, self.config.layout.table(name), self.versions[name])
             for name in (*self.query.upstream, *self.query.targets)
         ]
 

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from medallion.config.document import position
-from medallion.config.expressions import did_you_mean, has_current_time
+from medallion.config.expressions import has_current_time
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
@@ -174,31 +174,24 @@ class DefinitionPart:
         title: its name in messages.
         file: the file that has its SQL; `key`: the dotted key in it if it is YAML.
         rows: returns the rows of this part alone; raises AnalysisException if its SQL is invalid.
-        columns: the columns that its SQL can use.
     """
 
     title: str
     file: Path
     rows: Callable[[], DataFrame]
     key: str = ""
-    columns: Collection[str] = ()
 
     def describe(self, error: AnalysisException) -> str:
         """Return the message for Spark's error about its SQL, with the file and the position."""
         parameters = error.getMessageParameters() or {}
-        condition, problem = error.getCondition() or "", f"{one_line(str(error))}."
         name = next((parameters[key] for key in _NAMES if key in parameters), "")
         name = name.replace("`", "").strip("'")
-        if condition.startswith("UNRESOLVED_COLUMN") and name:
-            columns = [column for column in self.columns if not column.startswith("_")]
-            problem = f"there is no column {name}{did_you_mean(name, columns)}."
-            problem += f" The columns are {', '.join(columns)}." if columns else ""
-        elif condition == "FIELD_NOT_FOUND":
-            problem = f"there is no field {name}. The fields are {parameters['fields']}; "
-            problem += "give one that comes later a type in the source's hints."
         line_column = position(self.file, self.key, name) if self.key else None
         where = " line {}, column {}".format(*line_column) if line_column else ""
-        return f"{self.title} in {self.file}{where}: {problem}"
+        problem = f"{self.title} in {self.file}{where}: {one_line(str(error))}."
+        if error.getCondition() == "FIELD_NOT_FOUND":
+            problem += " Give a field that comes later a type in the source's hints."
+        return problem
 
 
 # Parameters of Spark's error conditions.

@@ -14,10 +14,11 @@ from medallion.ingest.schema import registry
 from medallion.ingest.schema.evolution import only_adds_fields
 from medallion.ingest.source import NO_SCAN
 from medallion.layers import definition, recovery
-from medallion.spark import checkpoints, delta_reads
+from medallion.spark import checkpoints, delta
 from medallion.spark.plans import inner_types, type_ddl
 from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
 from medallion.storage import delta_log, delta_tables, objects
+from medallion.storage.delta_log import Transaction
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import NEW_COLUMNS
 from medallion.storage.text import Reporter, counted
@@ -116,7 +117,7 @@ class Flow(ABC):
         is_new = checkpoints.last_planned(self.checkpoint) < 0 and "readChangeFeed" not in options
         if is_new and delta_log.only_appends(table):
             options["startingVersion"] = 0
-        return delta_reads.stream_table(self.spark, table, **options)
+        return delta.stream_table(self.spark, table, **options)
 
     def create_tables(self, *rows: DataFrame) -> None:
         """Create the targets that do not exist, and add fields that came later to the others.
@@ -136,7 +137,7 @@ class Flow(ABC):
         candidates = [f for f in schema if inner_types(f.dataType) or f.name in NEW_COLUMNS]
         if not candidates:
             return None
-        rows = delta_reads.read_table(self.spark, table)
+        rows = delta.read_table(self.spark, table)
         known = {field.name: field.dataType for field in rows.schema}
 
         def is_wider(field: StructField) -> bool:
@@ -155,9 +156,14 @@ class Flow(ABC):
         rows.write.format("delta").mode("append").options(**options).save(str(table))
         objects.forget(str(table))
 
+    def commits(self, batches: range) -> list[Transaction]:
+        """Return the commits of batches to its table."""
+        query = checkpoints.query_id(self.checkpoint)
+        return delta_log.batch_commits(self.target_paths[0], batches, query)
+
     def upstream_rows(self) -> Sequence[DataFrame]:
         """Return all rows of the tables that it reads."""
-        return [delta_reads.read_table(self.spark, path) for path in self.upstream_paths]
+        return [delta.read_table(self.spark, path) for path in self.upstream_paths]
 
     def interrupted_rows(self) -> Sequence[DataFrame]:
         """Return rows of the tables that it reads, with those of the interrupted batch."""
@@ -188,11 +194,11 @@ class Flow(ABC):
         """
         if files is None:
             return ValidationInput(self.rows())
-        return ValidationInput(delta_reads.rows_of(self.spark, self.target_paths[0], files))
+        return ValidationInput(delta.rows_of(self.spark, self.target_paths[0], files))
 
     def rows(self) -> DataFrame:
         """Return all rows of its table."""
-        return delta_reads.read_table(self.spark, self.target_paths[0])
+        return delta.read_table(self.spark, self.target_paths[0])
 
     def unknown_schema_reason(self) -> str | None:
         """Return why a source has no schema yet, so that no SQL can name its columns, if any."""

@@ -22,8 +22,7 @@ from medallion.ingest.kafka import broker
 from medallion.ingest.parsing.times import EXACT_FORMATS
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
-from medallion.spark import checkpoints, delta_reads
-from medallion.spark.errors import missing_jars
+from medallion.spark import checkpoints, delta
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.state import pending_work
 from medallion.storage import delta_log, delta_tables
@@ -44,22 +43,10 @@ _WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "csv": {"header": "true", **_EXACT_CSV, **EXACT_FORMATS},
     "parquet": {},
 }
-_NESTED_TYPES = ("array<", "map<", "struct<", "variant")  # as Spark spells them
 _BATCH_NAME = re.compile(r"\d{8,}")
 _PUBLISHED, _DEFINITION = "published", "definition"
 _CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-
-
-def change_stream(spark: SparkSession, table: StoragePath) -> DataFrame:
-    """Return a stream of a table's current rows, then of each change, from Delta's change feed.
-
-    Returns:
-        The table's columns, `_change_type` (insert, update_postimage or delete), `_commit_version`
-        and `_commit_timestamp`.
-    """
-    feed = delta_reads.stream_table(spark, table, readChangeFeed="true")
-    return feed.where(F.col(CHANGE_TYPE) != "update_preimage")
 
 
 def change_messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -69,7 +56,7 @@ def change_messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
     deletions first.
 
     Args:
-        changes: rows of `change_stream`.
+        changes: rows of a table's change feed.
         key: the key columns of the table; if empty, messages have no key.
     """
     options = {**EXACT_FORMATS, "ignoreNullFields": "false"}
@@ -88,13 +75,12 @@ class FilesOutput:
     """Directories `<batch>/` of files and a manifest; each change is in exactly one manifest.
 
     Args:
-        name: the query, for messages.
         directory: the parent of the batches' directories.
         to: the file format.
     """
 
-    def __init__(self, name: str, directory: StoragePath, to: ToFiles) -> None:
-        self._name, self._directory, self._format = name, directory, to.format
+    def __init__(self, directory: StoragePath, to: ToFiles) -> None:
+        self._directory, self._format = directory, to.format
 
     @property
     def last_batch(self) -> int:
@@ -103,21 +89,8 @@ class FilesOutput:
         batches = sorted((int(n) for n in names if _BATCH_NAME.fullmatch(n)), reverse=True)
         return next((b for b in batches if _is_complete(self._batch_directory(b))), -1)
 
-    def definition(self, columns: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the format.
-
-        Args:
-            columns: name and Spark type of each column.
-
-        Raises:
-            UsageError: CSV cannot represent a column.
-        """
-        nested = [name for name, type_ in columns.items() if type_.startswith(_NESTED_TYPES)]
-        if nested and self._format == "csv":
-            raise UsageError(
-                f"{self._name}: CSV cannot represent the nested columns {', '.join(nested)}. "
-                "Publish as json or parquet, or remove them from the table."
-            )
+    def definition(self) -> Mapping[str, str]:
+        """Return the format."""
         return {"format": self._format}
 
     def write(self, changes: DataFrame, batch: int) -> None:
@@ -173,13 +146,12 @@ class TopicOutput:
         self._name, self._key, self._to, self._login = name, key, to, login
         self._definition: Mapping[str, str] = {}  # at the start of the query
 
-    def definition(self, columns: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the topic and its id; JSON messages can represent any column.
+    def definition(self) -> Mapping[str, str]:
+        """Return the topic and its id.
 
         Raises:
             MedallionError: no broker answers, or the topic does not exist.
         """
-        del columns
         self._definition = self._describe()
         return self._definition
 
@@ -192,8 +164,8 @@ class TopicOutput:
         """Send a batch.
 
         Raises:
-            MedallionError: no broker answers, the Kafka jars are missing, or the topic was
-                recreated, which lost the messages sent before.
+            MedallionError: no broker answers, or the topic was recreated, which lost the messages
+                sent before.
         """
         if self._describe() != self._definition:
             raise MedallionError(
@@ -204,9 +176,7 @@ class TopicOutput:
         settings = broker.spark_sink_options(self._to.servers, self._login)
         try:
             writer.options(**settings).option("topic", self._to.topic).save()
-        except Exception as error:
-            if missing := missing_jars(error):
-                raise MedallionError(f"{self._name}: {missing}") from None
+        except Exception:
             self._describe()  # raises its own error if no broker answers any more
             raise
 
@@ -228,7 +198,7 @@ class Publish(Flow):
         (self._gold,) = self.upstream_paths
         self._output: Output
         if isinstance(to, ToFiles):
-            self._output = FilesOutput(self.name, config.layout.published(name), to)
+            self._output = FilesOutput(config.layout.published(name), to)
         else:
             key = table.definition.groups if isinstance(table.definition, Aggregate) else ()
             self._output = TopicOutput(self.name, key, to, config.login)
@@ -239,8 +209,7 @@ class Publish(Flow):
         Raises:
             UsageError: the table or the output has changed since the last batch, or it is unknown
                 what was published or what has changed since.
-            MedallionError: no broker answers, the topic does not exist, or the format cannot
-                represent a column.
+            MedallionError: no broker answers, or the topic does not exist.
         """
         self._refuse_lost(recorded)
         changes, definition = self._changes()
@@ -274,15 +243,19 @@ class Publish(Flow):
         checkpoints.start_generation(self.config.layout, self.name)
 
     def _changes(self) -> tuple[DataFrame, Mapping[str, str]]:
-        """Return the stream of changes, and its definition: columns and output."""
+        """Return the stream of all rows, then of each change, and its definition.
+
+        It has the table's columns, `_change_type` (insert, update_postimage or delete),
+        `_commit_version` and `_commit_timestamp`.
+        """
         if delta_tables.properties_to_set(self._gold, _CHANGE_FEED):
             raise UsageError(
                 f"{self.upstream[0]} has no change feed yet: run `medallion run gold` first."
             )
-        changes = change_stream(self.spark, self._gold)
-        types = dict(changes.dtypes)
-        columns = ", ".join(f"{name} {type_}" for name, type_ in types.items() if name[0] != "_")
-        return changes, {"columns": columns, **self._output.definition(types)}
+        feed = delta.stream_table(self.spark, self._gold, readChangeFeed="true")
+        changes = feed.where(F.col(CHANGE_TYPE) != "update_preimage")
+        columns = ", ".join(f"{name} {type_}" for name, type_ in changes.dtypes if name[0] != "_")
+        return changes, {"columns": columns, **self._output.definition()}
 
     def _refuse_lost(self, recorded: int) -> None:
         """Raise UsageError if it is unknown what was published, or what has changed since.

@@ -10,7 +10,7 @@ from medallion.config.model import SourceConfig
 from medallion.ingest.parsing.names import column_path
 from medallion.ingest.parsing.rescued import rescued_fields
 from medallion.layers.flow import Flow
-from medallion.spark import delta_reads
+from medallion.spark import delta
 from medallion.spark.plans import fields_in
 from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
 from medallion.storage import delta_log, delta_tables
@@ -96,7 +96,7 @@ def rescued_summary(flow: Flow, batches: range, names: Mapping[str, str]) -> Res
     )
     if not rescued:
         return RescuedSummary()
-    rows = delta_reads.rows_of(flow.spark, table, files)
+    rows = delta.rows_of(flow.spark, table, files)
     fields = F.expr(rescued_fields(source_columns(flow.source, rows.schema), names)).alias("fields")
     position = F.expr(flow.source.position_sql).alias("position")
     with_fields = rows.where(f"{RESCUED} is not null").select(fields, position)
@@ -130,7 +130,6 @@ def rescued_report(source: SourceConfig, summary: RescuedSummary) -> str | None:
 
 def _files_of(table: StoragePath, batches: range) -> list[StoragePath]:
     """Return the data files that batches added, as far as they still exist."""
-    since = delta_log.transactions(table, batches.start)
-    versions = sorted(each.version for each in since if each.number in batches)
+    versions = sorted(each.version for each in delta_log.batch_commits(table, batches))
     readable = [version for version in versions if delta_log.are_readable(table, [version])]
     return [file for each in readable for file in delta_log.added_files(table, each, each)]

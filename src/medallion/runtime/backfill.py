@@ -13,7 +13,7 @@ from medallion.config.values import matches_pattern
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files import listing
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.ingest.kafka import source_type
+from medallion.ingest.kafka import broker
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import open_pipeline
 from medallion.spark.errors import raise_combined
@@ -183,7 +183,7 @@ def resume_topic(
     """
     rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
     with journal.lock_layers(config, LAYERS, "backfill", report):
-        lost = source_type.skip_lost(config, source, topic)
+        lost = broker.skip_lost(config, source, topic)
         before = rows_in_ledger(config, source)
     loss = "unread messages are lost" if lost is None else f"{counted(lost, 'offset')} lost"
     report(f"topic {topic}: resumes from its first available message; {loss}")

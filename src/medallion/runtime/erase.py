@@ -22,8 +22,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, layers_in_use, queries, readers
 from medallion.config.tables import ToKafka
 from medallion.errors import UsageError
-from medallion.ingest.files import content, erase
-from medallion.ingest.files.batch import BatchContext
+from medallion.ingest.files import archive, content
 from medallion.ingest.files.listing import current_info
 from medallion.inspect.edits import refuse_waiting
 from medallion.layers import recovery
@@ -33,7 +32,7 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.envelope import unwrapped
 from medallion.runtime import maintenance, planner, refresh
 from medallion.runtime.pipeline import Pipeline, open_pipeline
-from medallion.spark import delta_reads
+from medallion.spark import delta
 from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, one_line, raise_combined
 from medallion.spark.session import session_of_command
 from medallion.state import erasures, journal, ledger, pending_work, topics
@@ -243,7 +242,7 @@ def _keys_of_matches(rows: DataFrame, source: SourceConfig) -> DataFrame:
 
 
 def _rows(pipeline: Pipeline, table: str) -> DataFrame:
-    return delta_reads.read_table(pipeline.spark, pipeline.config.layout.table(table))
+    return delta.read_table(pipeline.spark, pipeline.config.layout.table(table))
 
 
 def _count_by_origin(rows: DataFrame, keys: Sequence[str]) -> list[Row]:
@@ -263,12 +262,7 @@ def _origins(pipeline: Pipeline, source: SourceConfig, counts: Iterable[Row]) ->
     for row in counts:
         if row["rows"] and row[SOURCE_FILE]:  # rows of other writers have no file
             by_file[content.strip_member(row[SOURCE_FILE]), row[SOURCE_MODIFIED_AT]] += row["rows"]
-    return erase.erased_origins(_context(pipeline, source), by_file)
-
-
-def _context(pipeline: Pipeline, source: SourceConfig) -> BatchContext:
-    schema = cast(Bronze, pipeline.flow(f"bronze.{source.name}")).schema()
-    return BatchContext(pipeline.spark, pipeline.config, source, schema, pipeline.report)
+    return archive.erased_origins(pipeline.config, source, by_file)
 
 
 def _complete(pipeline: Pipeline, entry: Entry[Erasure]) -> EraseResult:
@@ -298,7 +292,7 @@ def _steps(pipeline: Pipeline, erasure: Erasure) -> Iterator[tuple[str, Callable
 def _erase_files(pipeline: Pipeline, erasure: Erasure) -> None:
     source = pipeline.config.sources[erasure.source]
     if not source.stream:
-        erase.delete_files(_context(pipeline, source), erasure.origins)
+        archive.delete_files(pipeline.config, source, erasure.origins)
 
 
 def _erase_bronze(pipeline: Pipeline, erasure: Erasure) -> None:
@@ -315,7 +309,7 @@ def _erase_bronze(pipeline: Pipeline, erasure: Erasure) -> None:
     if TOPIC in source.origin_columns:
         _count_messages_again(config, erasure)
     else:
-        erase.count_rows_again(_context(pipeline, source), erasure.origins)
+        archive.count_rows_again(pipeline.config, source, erasure.origins)
     refresh.record_rewrite(pipeline, flow, started)
     erasures.record(config.layout, erasure, clock.now_micros())
     if erasure.purge:

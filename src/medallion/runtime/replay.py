@@ -26,7 +26,7 @@ from medallion.layers.silver.writer import mark_duplicates
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.runtime.resume import QUARANTINE, SILVER, complete_replay, replay_staging
-from medallion.spark import delta_reads
+from medallion.spark import delta
 from medallion.spark.errors import one_line, raise_combined
 from medallion.state import journal
 from medallion.state.journal import Entry, Replay
@@ -89,8 +89,8 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     pipeline.start_flow(flow, trigger=None)
     path = config.layout.table(f"quarantine.{name}")
     version, before = delta_tables.table_version(path), delta_tables.row_count(path)
-    quarantine = delta_reads.read_table(spark, path)
-    bronze = delta_reads.read_table(spark, *flow.upstream_paths)
+    quarantine = delta.read_table(spark, path)
+    bronze = delta.read_table(spark, flow.upstream_paths[0])
     try:
         selected = F.coalesce(F.expr(where), F.lit(False)) if where else F.lit(True)
         if flow.source.late == "quarantine":

@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.layers.silver.writer import SilverTables, note_replayed
-from medallion.spark import checkpoints, delta_reads
-from medallion.spark.delta_writes import write_once
+from medallion.spark import checkpoints, delta
 from medallion.spark.errors import describe_error
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild, Replay
@@ -85,7 +84,7 @@ def _overwrite_tables(spark: SparkSession, config: Config, rebuild: Rebuild) -> 
         new = staged.table(name)
         if not delta_tables.table_exists(new):
             raise MedallionError(f"{new} is missing, which the refresh had built")
-        frame = delta_reads.read_table(spark, new)
+        frame = delta.read_table(spark, new)
         properties = config.properties(name)
         delta_tables.create_table(layout.table(name), frame.schema.json(), properties)
         # An existing table may have a new output, which needs its change feed.
@@ -128,7 +127,7 @@ def complete_replay(
 
     def write(name: str, table: StoragePath, mode: str) -> None:
         rows = _staged_rows(spark, staged / name, table)
-        write_once(rows, table, once_only, mode)
+        delta.write_once(rows, table, once_only, mode)
 
     steps = (
         ("note", partial(note_replayed, tables.checkpoint, replay.until)),
@@ -144,5 +143,5 @@ def _staged_rows(spark: SparkSession, staged: StoragePath, table: StoragePath) -
     if not delta_tables.table_exists(staged):
         cause = "which an interrupted replay had written"
         raise MedallionError(f"{staged} is missing, {cause}: restore the root from one backup.")
-    columns = delta_reads.read_table(spark, table).columns
-    return delta_reads.read_table(spark, staged).select(*columns)
+    columns = delta.read_table(spark, table).columns
+    return delta.read_table(spark, staged).select(*columns)

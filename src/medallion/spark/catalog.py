@@ -10,6 +10,7 @@ from medallion.errors import ITEM_ERRORS, ConfigError, MedallionError
 from medallion.spark import session
 from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, one_line
 from medallion.storage import delta_tables
+from medallion.storage.layout import layer_of
 from medallion.storage.root_format import read_format
 from medallion.storage.table_specs import quote_identifier, string_literal
 
@@ -47,7 +48,7 @@ def register_tables(
         The errors of tables that Spark cannot read, and of views whose SQL it refuses.
     """
     tables = config.layout.tables()
-    for layer in dict.fromkeys(name.partition(".")[0] for name in tables):
+    for layer in dict.fromkeys(map(layer_of, tables)):
         # Not the folder of the layer: DROP SCHEMA deletes the folder.
         location = string_literal(f"{spark.sparkContext._temp_dir}/{layer}")
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {layer} LOCATION {location}")

@@ -91,7 +91,6 @@ _CONDITION_IN_TEXT = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _CLASS_NAME = re.compile(r"((?:\b[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))(?::? |$)", re.MULTILINE)
 # Causes for which Kafka's source and Hadoop have no condition.
 _LOST_MESSAGES = "Some data may have been lost because they are not available"
-_NO_KAFKA = "data source: kafka"
 _STATE_FILE = re.compile(r"_checkpoints/.*/state/")
 
 RESTART_NOTES = {
@@ -191,13 +190,6 @@ def raised_code(error: Exception) -> str | None:
         if _condition(throwable) == "USER_RAISED_EXCEPTION":
             return str(throwable.getMessageParameters().get("errorMessage"))
     return None
-
-
-def missing_jars(error: Exception) -> str | None:
-    """Return how to install Kafka's jars if Spark failed without them; None for other errors."""
-    if _NO_KAFKA not in str(error):
-        return None
-    return "Spark's Kafka jars are not installed: run medallion setup --kafka, and restart."
 
 
 def _throwables(error: Any) -> Iterator[Any]:

@@ -10,14 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark import __version__ as version
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.errors import ConfigError, MedallionError, UsageError
+from medallion.errors import ConfigError, MedallionError
 from medallion.install.classes import archive_settings
 from medallion.install.java import use_java
 from medallion.spark import jvm, signals
@@ -30,14 +29,12 @@ from medallion.spark.settings import (
     jar_settings,
     logging_file,
     session_settings,
-    uses_s3,
 )
 from medallion.storage import objects
 
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """Otherwise Spark would wait forever for a thread that ran out of memory."""
 _JAVA = "spark.driver.extraJavaOptions"
-_LOG_STORE = "spark.delta.logStore.s3.impl"
 # For Spark in one process: the host name need not resolve, and the executor must not count as lost
 # if the clock jumps ahead, as after a sleep.
 _LOCAL: Mapping[str, str] = {
@@ -95,8 +92,6 @@ def spark_session(
         settings[_JAVA] = " ".join(options).strip()
         os.environ.update(archive_settings())
         builder = builder.master(master)
-    elif uses_s3(config):
-        _require_s3_classes()
     for key, value in settings.items():
         if key not in submitted_settings:
             builder = builder.config(key, value)
@@ -116,18 +111,6 @@ def _refuse_another_spark() -> None:
     home = os.environ.get("SPARK_HOME")
     if home and not any(Path(home, "jars").glob(f"spark-core_*-{version}.jar")):
         raise ConfigError(f"SPARK_HOME: {home} has no Spark {version}: unset it.")
-
-
-def _require_s3_classes() -> None:
-    """Raise UsageError if the Java of spark-submit has not the classes for S3."""
-    jvm: Any = SparkContext._jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    try:
-        for name in ("org.apache.hadoop.fs.s3a.S3AFileSystem", S3_FIXED[_LOG_STORE]):
-            loader.loadClass(name)
-    except Py4JJavaError as error:
-        advice = 'run medallion setup --s3, and add --jars "$(python -m medallion.install.jars)"'
-        raise UsageError(f"spark-submit has no jars for S3: {advice}.") from error
 
 
 def _prepare(session: SparkSession, debug: bool) -> None:

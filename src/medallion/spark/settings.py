@@ -79,18 +79,13 @@ def required_extras(config: Config) -> list[Extra]:
     outputs = [output for table in config.gold.values() for output in table.outputs.values()]
     has_kafka = any(source.stream for source in config.sources.values())
     has_kafka |= any(isinstance(output, ToKafka) for output in outputs)
-    used = {Extra.KAFKA: has_kafka, Extra.S3: uses_s3(config)}
+    used = {Extra.KAFKA: has_kafka, Extra.S3: uses_store(config, "s3")}
     return [extra for extra, is_used in used.items() if is_used]
 
 
 def uses_store(config: Config, scheme: str) -> bool:
     """Return True if the root has addresses of this scheme, or a folder or a lookup table has."""
     return any(objects.scheme_of(path.address) == scheme for path in _objects(config))
-
-
-def uses_s3(config: Config) -> bool:
-    """Return True if Spark needs the jars and settings of S3."""
-    return uses_store(config, "s3")
 
 
 def _objects(config: Config) -> Iterator[ObjectPath]:
@@ -158,7 +153,7 @@ def session_settings(config: Config) -> dict[str, str]:
             has credentials; or Spark has no connector to a bucket.
     """
     settings, fixed = _read_settings(DEFAULTS / SETTINGS, FIXED), {**FIXED}
-    if uses_s3(config):
+    if uses_store(config, "s3"):
         settings |= _read_settings(DEFAULTS / "s3.conf", FIXED)
         fixed |= {**S3_FIXED, **_s3_address()}
     settings |= _read_settings(config.conf_dir / "spark" / SETTINGS, fixed)

@@ -13,50 +13,42 @@ from typing import Any
 _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
-class ShutdownRequest:
-    """The first signal that has come; it has no effect until the program checks for it.
+_first: list[tuple[int, float]] = []
+"""The first signal that has come, and when, in seconds of a monotonic clock."""
+
+
+def _defer(number: int, _: object) -> None:
+    """Record the first signal, which has no effect until the program checks for it.
 
     A second Ctrl-C, a second later, ends the program at once. (A SIGTERM may come twice: `timeout`
     sends it to the process and to its group.)
+
+    Raises:
+        KeyboardInterrupt: at the second Ctrl-C.
     """
-
-    def __init__(self) -> None:
-        self.number: int | None = None
-        self._at = 0.0
-
-    def handle(self, number: int, _: object) -> None:
-        """Record a signal.
-
-        Raises:
-            KeyboardInterrupt: at the second Ctrl-C.
-        """
-        if self.number is None:
-            # Java may get the signal too, and Py4J would log its end as a stack trace.
-            logging.disable(logging.CRITICAL)
-            self.number, self._at = number, time.monotonic()
-        elif number == signal.SIGINT and time.monotonic() - self._at > 1:
-            raise KeyboardInterrupt(number)
-
-
-_requests: list[ShutdownRequest] = []  # one at most
+    if not _first:
+        # Java may get the signal too, and Py4J would log its end as a stack trace.
+        logging.disable(logging.CRITICAL)
+        _first.append((number, time.monotonic()))
+    elif number == signal.SIGINT and time.monotonic() - _first[0][1] > 1:
+        raise KeyboardInterrupt(number)
 
 
 @contextmanager
-def defer_signals() -> Iterator[ShutdownRequest]:
+def defer_signals() -> Iterator[None]:
     """Only record signals within this context; contexts may be nested.
 
     Raises:
         KeyboardInterrupt: at the second Ctrl-C.
     """
-    if _requests:
-        yield _requests[0]
+    if signal.getsignal(signal.SIGTERM) is _defer:
+        yield
         return
-    _requests.append(request := ShutdownRequest())
     try:
-        with replace_handlers(request.handle, _NUMBERS):
-            yield request
+        with replace_handlers(_defer, _NUMBERS):
+            yield
     finally:
-        _requests.clear()
+        _first.clear()
         logging.disable(logging.NOTSET)
 
 
@@ -73,13 +65,13 @@ def replace_handlers(handler: Any, numbers: Iterable[signal.Signals]) -> Iterato
 
 def is_shutdown_requested() -> bool:
     """Return whether a signal has come, which may be the cause of errors."""
-    return any(request.number is not None for request in _requests)
+    return bool(_first)
 
 
 def raise_if_requested() -> None:
     """Raise KeyboardInterrupt with the signal's number if one has come."""
-    if is_shutdown_requested():
-        raise KeyboardInterrupt(_requests[0].number)
+    if _first:
+        raise KeyboardInterrupt(_first[0][0])
 
 
 @contextmanager

@@ -44,14 +44,15 @@ class WorkReason(StrEnum):
 
 _SETTINGS = "settings"
 _OF_OLD_ROWS = (
-    "name", "renamed_from", "expect_every", "silver", "lookup", "cdc", "is_debezium", "event_time",
-    "keys", "stream", "options",
-)  # fmt: skip
+    *("name", "renamed_from", "expect_every", "silver", "lookup", "cdc", "is_debezium"),
+    *("event_time", "keys", "stream", "options"),
+)
 # Keys that decide which files bronze reads, and when: for later queries, they are all the same.
-_OF_FILES: Mapping[str, Any] = dict.fromkeys(
-    ("pattern", "folders", "ignore", "allow_overwrites", "quiet_period", "clean_source",
-     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger")
-)  # fmt: skip
+_OF_FILES: Mapping[str, Any] = {
+    **dict.fromkeys(("pattern", "folders", "ignore", "allow_overwrites", "quiet_period")),
+    **dict.fromkeys(("clean_source", "clean_after", "max_line_bytes")),
+    **dict.fromkeys(("max_files_per_trigger", "max_bytes_per_trigger")),
+}
 # An output is blocked only by the gate of its gold table: other gates leave that table as it is.
 _GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}
 
@@ -304,18 +305,13 @@ def blocking_gates(config: Config, run_state: RunState, query: str) -> dict[str,
     }
 
 
-def blocked_reason(gates: Mapping[str, str]) -> str:
-    """Return the result of `blocked_gates` as part of a sentence."""
-    failures = "; ".join(f"{failed} on {table}" for table, failed in gates.items())
-    return f"{failures} failed, and no later run passed"
-
-
 def refuse_if_blocked(config: Config, run_state: RunState, query: str) -> None:
     """Raise MedallionError if gates block a query."""
     if gates := blocking_gates(config, run_state, query):
+        failures = "; ".join(f"{failed} on {table}" for table, failed in gates.items())
         raise MedallionError(
-            f"{query} is blocked: {blocked_reason(gates)}. Run medallion nightly, with --accept "
-            "EXPECTATION to accept the rows as they are."
+            f"{query} is blocked: {failures} failed, and no later run passed. Run medallion "
+            "nightly, with --accept EXPECTATION to accept the rows as they are."
         )
 
 

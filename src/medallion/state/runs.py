@@ -108,16 +108,15 @@ NIGHTLY = "nightly"
 # last one it saw. Unmatched rows have no match in a lookup table: null without a lookup, or if the
 # process that counted them was interrupted. `rescued_fields` is the JSON of `RescuedSummary`,
 # `failures` that of a list of `Failure`.
-RUNS: Columns = {
-    "run_id": "string", "command": "string", "kind": "string", "query": "string",
-    "started_at": "timestamp", "seconds": "double", "state": "string", "error": "string",
-    "first_batch": "long", "last_batch": "long", "batches": "long", "rows_in": "long",
-    "rows_out": "long", "quarantined_rows": "long", "duplicate_rows": "long", "late_rows": "long",
-    "unmatched_rows": "long", "watermark": "timestamp", "table_version": "long",
-    "quarantine_version": "long", "failed_expectations": "string",
-    "accepted_expectations": "string", "warned_expectations": "string", "number": "long",
-    "rescued_rows": "long", "rescued_fields": "string", "failures": "string",
-}  # fmt: skip
+_DDL = (
+    "run_id string, command string, kind string, query string, started_at timestamp, "
+    "seconds double, state string, error string, first_batch long, last_batch long, batches long, "
+    "rows_in long, rows_out long, quarantined_rows long, duplicate_rows long, late_rows long, "
+    "unmatched_rows long, watermark timestamp, table_version long, quarantine_version long, "
+    "failed_expectations string, accepted_expectations string, warned_expectations string, "
+    "number long, rescued_rows long, rescued_fields string, failures string"
+)
+RUNS: Columns = dict(column.split() for column in _DDL.split(", "))
 
 
 def run_row(

@@ -43,11 +43,6 @@ class PartitionProgress:
     made_anew: int = 0
 
     @property
-    def partition_key(self) -> PartitionKey:
-        """Return the partition of this row."""
-        return self.topic, self.partition
-
-    @property
     def is_void(self) -> bool:
         """Return whether the partition is gone, and the user continues without it."""
         return self.next_offset < 0
@@ -60,7 +55,7 @@ def read_progress(layout: Layout, source: str) -> dict[PartitionKey, PartitionPr
     """Return the partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
     rows = records.read_records(layout.table(TABLE), _COLUMNS, PartitionProgress, where)
-    return {progress.partition_key: progress for progress in rows}
+    return {(each.topic, each.partition): each for each in rows}
 
 
 def ingested_rows(config: Config, source: SourceConfig) -> int:

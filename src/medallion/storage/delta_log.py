@@ -81,6 +81,12 @@ def transactions(table: StoragePath, first: int = 0, *applications: str) -> Iter
                 yield Transaction(version, txn["appId"], int(txn["version"]), actions)
 
 
+def batch_commits(table: StoragePath, batches: range, *applications: str) -> list[Transaction]:
+    """Return the transactions with the numbers of some batches, newest first."""
+    since = transactions(table, batches.start, *applications) if batches else ()
+    return [each for each in since if each.number in batches]
+
+
 def newest_transaction(table: StoragePath, application: str | None = None) -> int:
     """Return the last transaction, of one application or of any; -1 if there is none."""
     newest = transactions(table, 0, *filter(None, [application]))

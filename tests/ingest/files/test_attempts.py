@@ -15,9 +15,7 @@ from medallion.errors import MedallionError
 from medallion.ingest.files.source import FileSource
 from medallion.ingest.schema.evolution import Schema
 from medallion.inspect.audit import run_audit
-from medallion.layers.bronze import writer
-from medallion.spark import jvm
-from medallion.spark.delta_writes import write_once
+from medallion.spark import delta, jvm
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
 from tests.support.home import Home
@@ -62,7 +60,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, works: Callable[[int], bool]) -> It
 
     with monkeypatch.context() as patch:
         patch.setattr(DataFrameWriter, "save", limited(DataFrameWriter.save))
-        patch.setattr(writer, "write_once", limited(write_once))
+        patch.setattr(delta, "write_once", limited(delta.write_once))
         yield
 
 

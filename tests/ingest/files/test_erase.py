@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from medallion.ingest.files.erase import count_rows_again, delete_files, erased_origins
+from medallion.ingest.files.archive import count_rows_again, delete_files, erased_origins
 from medallion.state.journal import Action, ErasedOrigin
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.paths import StoragePath
 from tests.support.home import Home
-
-
-def context_of(home: Home, *entries: Entry) -> Any:
-    Ledger(home.layout, "activity").write(entries)
-    return SimpleNamespace(
-        config=home.config, source=home.source, ledger=Ledger(home.layout, "activity")
-    )
 
 
 def test_erasure_deletes_only_the_ingested_file(home: Home) -> None:
@@ -32,12 +22,12 @@ def test_erasure_deletes_only_the_ingested_file(home: Home) -> None:
         if (info := (home.layout.root / path).info())
     ]
     overwritten.write_text("not ingested")
-    context = context_of(home, *entries)
+    Ledger(home.layout, "activity").write(entries)
     rows = {(entry.path, entry.modified_at): 1 for entry in entries}
-    origins = erased_origins(context, rows)
+    origins = erased_origins(home.config, home.source, rows)
     assert [origin.action for origin in origins] == [Action.DELETED, Action.GONE]
     kept.write_text("overwritten after the plan was written")
-    delete_files(context, origins)
+    delete_files(home.config, home.source, origins)
     assert (kept.exists(), overwritten.read_text()) == (True, "not ingested")
 
 
@@ -46,8 +36,8 @@ def test_erased_origins_of_a_file_that_cannot_be_inspected(
 ) -> None:
     """It may still have the rows: it does not count as gone."""
     entry = Entry("activity", "landing/activity/a.json", 1, 3, 5, 5, State.INGESTED)
-    context = context_of(home, entry)
-    (gone,) = erased_origins(context, {(entry.path, 5): 2})
+    Ledger(home.layout, "activity").write([entry])
+    (gone,) = erased_origins(home.config, home.source, {(entry.path, 5): 2})
     assert gone.action is Action.GONE
 
     def fail(_: object) -> None:
@@ -55,14 +45,14 @@ def test_erased_origins_of_a_file_that_cannot_be_inspected(
 
     monkeypatch.setattr(StoragePath, "info", fail)
     with pytest.raises(PermissionError):
-        erased_origins(context, {(entry.path, 5): 2})
+        erased_origins(home.config, home.source, {(entry.path, 5): 2})
 
 
 def test_versions_with_the_same_time_are_counted_once(home: Home) -> None:
     """Bronze cannot tell them apart; the erasure left three rows, of which one is not JSON."""
     path = "landing/activity/a.json"
     versions = [Entry("activity", path, n, 9, 5, 5, State.INGESTED, rows=2) for n in (1, 2)]
-    context = context_of(home, *versions)
+    Ledger(home.layout, "activity").write(versions)
     rows = {
         "_source_file": pa.array([path] * 3),
         "_source_modified_at": pa.array([5] * 3, pa.timestamp("us", "UTC")),
@@ -70,7 +60,6 @@ def test_versions_with_the_same_time_are_counted_once(home: Home) -> None:
         "_rescued_data": pa.array([None] * 3, pa.string()),
     }
     write_deltalake(home.layout.table("bronze.activity").local, pa.table(rows))
-    context.name = "bronze.activity"
-    count_rows_again(context, [ErasedOrigin(path, 1, Action.DELETED, version=2)])
+    count_rows_again(home.config, home.source, [ErasedOrigin(path, 1, Action.DELETED, version=2)])
     entries = Ledger(home.layout, "activity").all_versions()
     assert [(e.version, e.rows, e.corrupt_rows) for e in entries] == [(1, 0, 0), (2, 3, 1)]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from medallion.ingest.files.batch import BatchContext, FileBatch
+from medallion.ingest.files.batch import FileBatch
+from medallion.ingest.files.source import FileSource
 from medallion.ingest.files.verify import Counts
 from medallion.state.ledger import Entry
 from tests.support.home import Home
@@ -30,8 +31,8 @@ def test_ingested_entries_of_one_version(
     ]
     counts = {"a.json": (read_at, Counts(2, 1, 0)), "b.json": (EARLY, Counts(5, 0, 0))}
     unused: Any = None
-    context = BatchContext(unused, home.config, home.source, unused, print)
-    entries = FileBatch(context, 7, [], queued[::order]).ingested_entries(counts)
+    files = FileSource(unused, home.config, home.source, unused, print)
+    entries = FileBatch(files, 7, [], queued[::order]).ingested_entries(counts)
     assert {(e.path, e.version, e.size, e.modified_at, e.rows, e.batch) for e in entries} == {
         ("a.json", version, size, read_at, 2, 7),
         ("b.json", 1, 9, EARLY, 5, 7),
@@ -49,17 +50,17 @@ def test_rows_of_an_ingested_file_belong_to_its_batch(
     ledger = home.discovery().ledger
     ledger.write([queued.as_ingested(batch, 2, 1, 0), newer])
     unused: Any = None
-    context = BatchContext(unused, home.config, home.source, unused, print)
+    files = FileSource(unused, home.config, home.source, unused, print)
     counts = {"a.json": (EARLY, Counts(2, 1, 0))}
-    entries = FileBatch(context, 7, [], [queued]).ingested_entries(counts)
+    entries = FileBatch(files, 7, [], [queued]).ingested_entries(counts)
     assert [entry.version for entry in entries] == versions
 
 
 def test_rows_of_an_unknown_file_get_an_entry(home: Home) -> None:
     """A power failure may lose the queue's commit and the ledger's, which follow each other."""
     unused: Any = None
-    context = BatchContext(unused, home.config, home.source, unused, print)
+    files = FileSource(unused, home.config, home.source, unused, print)
     counts = {"a.json": (EARLY, Counts(2, 1, 0))}
-    (entry,) = FileBatch(context, 7, []).ingested_entries(counts)
+    (entry,) = FileBatch(files, 7, []).ingested_entries(counts)
     assert (entry.path, entry.version, entry.batch, entry.rows) == ("a.json", 1, 7, 2)
     assert (entry.state, entry.modified_at, entry.size) == ("ingested", EARLY, 0)

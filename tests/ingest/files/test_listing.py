@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from medallion.config.model import IGNORED_NAMES
-from medallion.errors import UsageError
 from medallion.ingest.files.listing import (
     canonical_path,
     is_ignored,
@@ -338,7 +337,7 @@ def test_source_whose_landing_is_a_file(home: Home) -> None:
     """`cp` creates it if the directory does not exist yet."""
     home.landing.parent.mkdir(parents=True)
     home.landing.write_text("{}\n")
-    with pytest.raises(UsageError, match="landing/activity is a file"):
+    with pytest.raises(FileExistsError, match="landing/activity"):
         open_source(home)
     home.landing.unlink()
     home.land("activity")

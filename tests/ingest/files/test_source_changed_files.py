@@ -31,9 +31,9 @@ from tests.support.lines import row
 
 def poll_beside(batch: FileBatch) -> None:
     """Poll as the batch's own source does during the batch."""
-    discovery = Discovery(batch.context.config, batch.context.source)
-    discovery.ledger = batch.context.ledger
-    with batch.context.ledger_lock:
+    discovery = Discovery(batch.files.config, batch.files.source)
+    discovery.ledger = batch.files.ledger
+    with batch.files.ledger_lock:
         discovery.enqueue(discovery.scan(), print)
         discovery.ledger.write([])
 

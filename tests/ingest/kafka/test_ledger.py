@@ -16,7 +16,7 @@ from medallion.config.model import Config
 from medallion.config.tables import Kafka
 from medallion.errors import UsageError
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.ingest.kafka import broker, source_type
+from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.kafka.source import KafkaSource, MessageBatch, _Counts
 from medallion.state import topics
@@ -79,7 +79,7 @@ def test_incomplete_ledger_is_repaired_before_lost_topics(
     source = config.sources["event"]
     assert SOURCE_TYPES["kafka"].scan(config, source).has_work, "no broker is asked"
     with pytest.raises(UsageError, match=r"its ledger, ops\.topics, lacks"):
-        source_type.skip_lost(config, source, "a")
+        broker.skip_lost(config, source, "a")
     partitions = {("a", 0): Partition("id", 3, 9), ("b", 0): Partition("id", 0, 4)}
     monkeypatch.setattr(broker, "list_partitions", lambda *_: partitions)
     kafka_source = KafkaSource(UNUSED, config, source, UNUSED, print)
@@ -107,9 +107,9 @@ def test_skip_lost_leaves_the_ledger_if_the_checkpoint_stays(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", deny_replace)
         with pytest.raises(PermissionError):
-            source_type.skip_lost(config, config.sources["event"], "a")
+            broker.skip_lost(config, config.sources["event"], "a")
     assert topics.read_progress(config.layout, "event") == {("a", 0): before}
-    assert source_type.skip_lost(config, config.sources["event"], "a") is None
+    assert broker.skip_lost(config, config.sources["event"], "a") is None
     assert topics.read_progress(config.layout, "event")["a", 0].next_offset == 0
     assert config.layout.checkpoint("bronze.event") == checkpoint / "1"
     assert not (checkpoint / "offsets").local.exists()

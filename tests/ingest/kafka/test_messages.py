@@ -100,7 +100,7 @@ def progress(
 def test_lost_topics(before: PartitionProgress, now: Partition | None, message: str | None) -> None:
     source = activity_source(name="clicks", format="kafka", stream=kafka("json"))
     partitions = {("a", 0): now} if now else {}
-    lost = TopicState(source, {before.partition_key: before}, partitions).lost_topics()
+    lost = TopicState(source, {(before.topic, before.partition): before}, partitions).lost_topics()
     assert lost.keys() == ({"a"} if message else set())
     for text in lost.values():
         assert message

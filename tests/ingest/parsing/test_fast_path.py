@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.converted import CONVERTED
 from medallion.ingest.parsing.fast_path import LineLayout, fast_path
 from medallion.ingest.parsing.slow_paths import exact_path, plain_path
+from medallion.ingest.parsing.times import CONVERTED
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
 FLAT["yes"] = "boolean"

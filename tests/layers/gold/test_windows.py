@@ -17,7 +17,7 @@ from medallion.config.model import OUTPUT_MODES, Aggregate
 from medallion.errors import ConfigError
 from medallion.inspect.table_checks import verify_tables
 from medallion.layers.definition import changes_between
-from medallion.layers.gold.definition import gold_definition
+from medallion.layers.gold.flow import gold_definition
 from medallion.layers.gold.transform import aggregated
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse

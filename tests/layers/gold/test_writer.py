@@ -16,7 +16,7 @@ from medallion.config.document import Node
 from medallion.config.gold import parse_gold_table
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.gold.writer import GroupMerge
-from medallion.spark import delta_reads
+from medallion.spark import delta
 from medallion.storage import delta_tables
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, redefined
@@ -91,7 +91,7 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
     assert counts == list(ACTIONS)
     assert lakehouse.rows("gold.everything") == [(9,)]
     assert lakehouse.rows("gold.action_counts", *WINDOWS) == BY_WINDOWS
-    counted = delta_reads.rows_at(spark, config.layout.table("gold.actions")).collect()
+    counted = delta.rows_at(spark, config.layout.table("gold.actions")).collect()
     assert dict(counted) == ACTIONS[-1]
 
 

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from medallion.cli import render_runs
 from medallion.inspect.problems import ProblemCode
 from medallion.layers.silver.conversions import lost_summary
-from medallion.layers.silver.flow import Silver
 from medallion.state.runs import RescuedField, RescuedSummary
 from tests.support.lakehouse import Lakehouse
 from tests.support.verdict import take_verdict
@@ -113,16 +112,6 @@ def test_records_and_commands_have_the_counts(run: Run) -> None:
     problems = take_verdict(run.lakehouse.config).problems
     subjects = [p.subject for p in problems if p.code is ProblemCode.LOST]
     assert sorted(subjects) == ["customers", "customers", "orders", "parts"]
-
-
-def test_batches_of_an_interrupted_process_are_counted_again(run: Run) -> None:
-    """Its process has no progress of them."""
-    pipeline = run.lakehouse.pipeline()
-    flow = pipeline.flow("silver.orders")
-    assert isinstance(flow, Silver)
-    pipeline.start_flow(flow, None)
-    flow.run = type("Recovered", (), {"batches": {}})()
-    assert flow._count_lost({0: 6}).fields["amount"].rows == 3
 
 
 def test_summary_adds_batches() -> None:

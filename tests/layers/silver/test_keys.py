@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import keys
-from medallion.spark import delta_reads
+from medallion.spark import delta
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse
@@ -78,7 +78,7 @@ def append_and_select(
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
     last = delta_tables.table_version(StoragePath(table))
     files = delta_log.added_files(StoragePath(table), last, last)
-    new = delta_reads.rows_of(spark, StoragePath(table), files)
+    new = delta.rows_of(spark, StoragePath(table), files)
     all_rows = spark.read.format("delta").load(str(table))
     are_unique = keys.has_unique_keys(StoragePath(table), KEYS)
     with pytest.MonkeyPatch.context() as patched:

@@ -19,10 +19,9 @@ from medallion.errors import ConfigError, MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.status import query_statuses
-from medallion.layers.silver import writer
 from medallion.layers.silver.lookup import open_lookup_table
 from medallion.runtime.stream import Stream
-from medallion.spark import delta_writes
+from medallion.spark import delta
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import await_all
 from medallion.storage.paths import StoragePath
@@ -128,7 +127,7 @@ def test_interrupted_batch_keeps_its_lookup_table(
     """The interrupted batch is in silver, so it must finish with its copy of the lookup table."""
     lakehouse = filled_bronze.copy(tmp_path / "lakehouse")
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "write_once", append_silver_only)
+        patched.setattr(delta, "write_once", append_silver_only)
         with pytest.raises(StreamError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.activity")) == 3
@@ -205,13 +204,13 @@ def test_late_rows_interrupted_at_each_table(
 
     def append(
         rows: DataFrame, table: StoragePath, options: Mapping[str, str], **more: Any
-    ) -> None:
+    ) -> bool:
         if table.parent.name == layer and options["txnAppId"].endswith("-late"):
             raise OSError("interrupted")
-        _append(rows, table, options, **more)
+        return _append(rows, table, options, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "write_once", append)
+        patched.setattr(delta, "write_once", append)
         with pytest.raises(StreamError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(rows(lakehouse)) == 3 + 3 + 2 * (layer == "quarantine")
@@ -299,7 +298,7 @@ def test_stream_recovers_its_lookup(
         step_until(stream, lambda: newest(lakehouse) == at("17:00:00") and not stream.failures)
         suite.write_text(suite.read_text().replace("AND x > 0", "AND x > 9"))
         with monkeypatch.context() as patched:
-            patched.setattr(writer, "write_once", append_silver_only)
+            patched.setattr(delta, "write_once", append_silver_only)
             lakehouse.land(
                 "activity", "6.json", recording("17:00:01", "old"), recording("17:00:01", "nexus")
             )
@@ -342,16 +341,16 @@ def unmatched(lakehouse: Lakehouse) -> list[int | None]:
     return [count for _, query, count in sorted(runs) if query == "silver.activity"]
 
 
-_append = delta_writes.write_once
+_append = delta.write_once
 
 
 def append_silver_only(
     rows: DataFrame, table: Path, options: Mapping[str, str], **more: Any
-) -> None:
-    """Run `writer.write_once`, but fail before its second table."""
+) -> bool:
+    """Run `delta.write_once`, but fail before its second table."""
     if table.parent.name == "quarantine":
         raise OSError("interrupted")
-    _append(rows, StoragePath(table), options, **more)
+    return _append(rows, StoragePath(table), options, **more)
 
 
 TYPES = {"number": "long", "maker": "string", "released": "date", "price": "double"}

@@ -13,7 +13,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import writer
 from medallion.layers.silver.writer import BatchCounts, SilverWriter
-from medallion.spark import checkpoints, delta_writes, jvm
+from medallion.spark import checkpoints, delta, jvm
 from medallion.storage import delta_log
 from medallion.storage.delta_log import Transaction
 from medallion.storage.paths import StoragePath
@@ -48,15 +48,15 @@ def test_batch_interrupted_between_its_tables_is_completed(
     lakehouse.land("event", "1.json", *GOOD, GOOD[0], *BROKEN)
     lakehouse.fill("bronze")
 
-    append = delta_writes.write_once
+    append = delta.write_once
 
-    def append_silver_only(rows: Any, table: StoragePath, options: Any, **more: Any) -> None:
+    def append_silver_only(rows: Any, table: StoragePath, options: Any, **more: Any) -> bool:
         if table.parent.name == "quarantine":
             raise MedallionError("interrupted")
-        append(rows, table, options, **more)
+        return append(rows, table, options, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "write_once", append_silver_only)
+        patch.setattr(delta, "write_once", append_silver_only)
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert tables(lakehouse) == (TIMES, [])

@@ -1,33 +1,33 @@
 """The files of one micro-batch: reading them, rejecting bad ones, and the ledger's new entries."""
 
+from __future__ import annotations
+
 import os
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
 from medallion.config.model import TYPED_FORMATS
 from medallion.errors import MedallionError
-from medallion.ingest.files import content, decode, reader, typed_files
-from medallion.ingest.files.discovery import Discovery
+from medallion.ingest.files import content, decode, typed_files
 from medallion.ingest.files.listing import current_info
-from medallion.ingest.files.verify import Counts, sum_by_file
+from medallion.ingest.files.verify import ROWS_BY_FILE, Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
-from medallion.ingest.source import SourceContext
-from medallion.spark import jvm, signals
-from medallion.spark.delta_reads import escape_path
+from medallion.spark import delta, jvm, signals
 from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, one_line
 from medallion.state.ledger import Entry, Reason, ReasonCode, State
 from medallion.storage import delta_tables
 from medallion.storage.files import FileInfo
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import counted, error_reason, printable
+
+if TYPE_CHECKING:
+    from medallion.ingest.files.source import FileSource
 
 _GONE = "gone after it was listed and before it was read"
 _VANISHED = Reason(ReasonCode.GONE, _GONE)
@@ -38,119 +38,20 @@ _ERRORS = (*SPARK_ERRORS, *content.READ_ERRORS)
 _FILES, _LINES, _BYTES = 8, 20, 1 << 16
 
 
-@dataclass
-class BatchContext(SourceContext):
-    """The part of a file source that its batches share.
-
-    Attributes:
-        ledger_lock: held to write the ledger, as a stream polls while its batches run.
-        discovery: finds new files.
-        ledger: the ledger of the source.
-    """
-
-    ledger_lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def __post_init__(self) -> None:
-        """Read the ledger."""
-        self.discovery = Discovery(self.config, self.source)
-        self.ledger = self.discovery.ledger
-
-    def path(self, entry: Entry) -> StoragePath:
-        """Return the path of a file."""
-        return self.config.layout.root / entry.path
-
-    def read_rows(self, paths: list[str]) -> DataFrame:
-        """Return the rows of some files, read with the current schema; see `reader.read_rows`."""
-        return reader.read_rows(self.spark, self.config, self.source, paths, self.schema.fields)
-
-    def parse_error(self, entries: Iterable[Entry]) -> Exception | None:
-        """Read and parse files without writing; return the error, if that fails."""
-        try:
-            self._parse_all(self.read_rows([entry.path for entry in entries]))
-        except _ERRORS as error:
-            return error
-        return None
-
-    def raise_if_engine_fails(self, error: Exception) -> None:
-        """Raise `error` if Spark cannot parse a good line either: then no file is the cause."""
-        metadata = self.config.layout.checkpoint(self.name) / "metadata"
-        try:
-            if metadata.is_stored():
-                self._parse_all(self.spark.read.text(escape_path(metadata)))
-            else:
-                self._parse_all(self.spark.sql(_SAMPLE_LINE))
-        except Exception:
-            raise error from None
-
-    def _parse_all(self, rows: DataFrame) -> None:
-        # A count would not do: it reads no values of Parquet.
-        parse_lines(rows, self.schema.columns).write.format("noop").mode("overwrite").save()
-
-    def check_unchanged(self, entry: Entry) -> bool:
-        """Return whether a file is as it was listed; record one that is gone as vanished.
-
-        The next scan enqueues a file again that has changed, or cannot be inspected.
-        """
-        try:
-            info = self.path(entry).info()
-        except OSError as error:
-            reason = f"cannot be inspected: {error_reason(error)}; the next run tries again"
-            self.report(f"  {self.name}: {printable(entry.path)}: {reason}")
-            return False
-        if info is None:
-            with self.ledger_lock:
-                self.ledger.write([entry.with_state(State.VANISHED, _VANISHED)])
-            self.report(f"  {self.name}: {printable(entry.path)}: {State.VANISHED}: {_GONE}")
-        return entry.info.is_same(info)
-
-    def reject_unreadable(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
-        """Record the files whose content has a problem, and return the others."""
-
-        def reason_of(entry: Entry) -> str | None:
-            with suppress(FileNotFoundError), self.path(entry).as_local() as file:
-                return problem(file)
-            return _GONE
-
-        return self.reject_invalid(entries, reason_of)
-
-    def reject_invalid(
-        self, entries: list[Entry], reason_of: Callable[[Entry], str | None]
-    ) -> list[Entry]:
-        """Record the files that are invalid for a reason, and return the others.
-
-        They are not read again, and moved to `rejected/` when the batch is released.
-        """
-        valid, invalid = [], []
-        with ThreadPoolExecutor() as pool:  # Python unpacks files in parallel
-            reasons = list(pool.map(reason_of, entries))
-        for entry, reason in zip(entries, reasons, strict=True):
-            if reason is None:
-                valid.append(entry)
-            elif self.check_unchanged(entry):  # a missing or changed file is not the cause
-                unreadable = Reason(ReasonCode.UNREADABLE, reason)
-                invalid.append(entry.with_state(State.UNREADABLE, unreadable))
-                path = printable(entry.path)
-                self.report(f"  {self.name}: {path}: {State.REJECTED}: {printable(reason)}")
-        if invalid:
-            with self.ledger_lock:  # a stream archives files beside its batches
-                self.ledger.write(invalid)
-        return valid
-
-
 class FileBatch:
     """The files of one micro-batch; `ingest.source.SourceBatch` documents the methods.
 
     Args:
-        context: the part of its source that all batches share.
+        files: the source.
         number: Spark's number of the micro-batch.
         entries: the ledger's entries of the files to read.
         queued: files of an interrupted batch, and maybe of others, as they were queued.
     """
 
     def __init__(
-        self, context: BatchContext, number: int, entries: list[Entry], queued: Iterable[Entry] = ()
+        self, files: FileSource, number: int, entries: list[Entry], queued: Iterable[Entry] = ()
     ) -> None:
-        self.context, self._number, self._entries = context, number, entries
+        self.files, self._number, self._entries = files, number, entries
         self._listed = [*queued, *entries]
         self._is_checked = False
 
@@ -166,15 +67,15 @@ class FileBatch:
         if not self._is_checked:
             # Skip files that have rows in the ledger: before the checkpoint was lost, another batch
             # of this number ingested them.
-            new = [e for e in self._entries if not e.rows and self.context.check_unchanged(e)]
+            new = [e for e in self._entries if not e.rows and self._check_unchanged(e)]
             self._entries = self._without_invalid(new)
             self._is_checked = True
         while self._entries:
             try:
-                work(self.context.read_rows(self.paths))
+                work(self.files.read_rows(self.paths))
                 return
             except _ERRORS as error:
-                if not (signals.is_shutdown_requested() or jvm.is_alive(self.context.spark)):
+                if not (signals.is_shutdown_requested() or jvm.is_alive(self.files.spark)):
                     self._report_end_of_java()
                     raise
                 good = self._readable(error)
@@ -183,16 +84,16 @@ class FileBatch:
                 self._entries = good
 
     def first_lines(self) -> list[str]:
-        source = self.context.source
+        source = self.files.source
         if source.format != "json" or source.multi_line:
             return []
-        return first_lines([self.context.path(entry) for entry in self._entries])
+        return first_lines([self.files.path(entry) for entry in self._entries])
 
     def _without_invalid(self, entries: list[Entry]) -> list[Entry]:
         """Reject files that are corrupt, or that Spark would misread; return the others."""
-        source = self.context.source
+        source = self.files.source
         if source.format in TYPED_FORMATS:
-            return self.context.reject_unreadable(
+            return self._reject_unreadable(
                 entries, lambda path: typed_files.unreadable_typed_reason(path, source.format)
             )
 
@@ -202,14 +103,14 @@ class FileBatch:
             is_checked_later = decode.is_decoded(path, source)
             return reason or (None if is_checked_later else decode.too_long_reason(path, source))
 
-        return self.context.reject_unreadable(entries, invalid_reason)
+        return self._reject_unreadable(entries, invalid_reason)
 
     def _report_end_of_java(self) -> None:
         """Name the files that were being read: one of them may need more memory than there is."""
         paths = sorted(self.paths)
         more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-        self.context.report(
-            f"  {self.context.name}: Java ended while it read {printable(paths[0])}{more}: if it "
+        self.files.report(
+            f"  {self.files.name}: Java ended while it read {printable(paths[0])}{more}: if it "
             "ran out of memory, raise spark.driver.memory, or split the largest file"
         )
 
@@ -219,16 +120,15 @@ class FileBatch:
         Raises:
             Exception: `error`, if Spark itself fails.
         """
-        context, entries = self.context, self._entries
-        context.raise_if_engine_fails(error)
-        good = [entry for entry in entries if context.check_unchanged(entry)]
-        if len(good) == len(entries) and context.source.format not in TYPED_FORMATS:
-            source = context.source
-            good = context.reject_unreadable(
+        source, entries = self.files.source, self._entries
+        self._raise_if_engine_fails(error)
+        good = [entry for entry in entries if self._check_unchanged(entry)]
+        if len(good) == len(entries) and source.format not in TYPED_FORMATS:
+            good = self._reject_unreadable(
                 entries, lambda path: decode.unreadable_reason(path, source)
             )
         if len(good) == len(entries):
-            good = context.reject_invalid(entries, self._spark_errors(entries).get)
+            good = self._reject_invalid(entries, self._spark_errors(entries).get)
         return good
 
     def _spark_errors(self, entries: list[Entry]) -> dict[Entry, str]:
@@ -237,18 +137,17 @@ class FileBatch:
         Raises:
             Exception: Spark itself fails.
         """
-        context = self.context
-        if context.parse_error(entries) is None:
+        if self._parse_error(entries) is None:
             return {}
         if len(entries) > 1:
             half = len(entries) // 2
             return {**self._spark_errors(entries[:half]), **self._spark_errors(entries[half:])}
         # Read it a second time: the first failure may have been a cancelled job.
-        error = context.parse_error(entries)
+        error = self._parse_error(entries)
         if error is None:
             return {}
-        context.raise_if_engine_fails(error)
-        path, failure = context.path(entries[0]), classify(error)
+        self._raise_if_engine_fails(error)
+        path, failure = self.files.path(entries[0]), classify(error)
         text = failure.message
         if failure.code is FailureCode.FILE_CHECKSUM_WRONG:
             text = f".{path.name}.crc is of another file: remove it, and put this file back"
@@ -260,15 +159,88 @@ class FileBatch:
                 text = f"Spark has no type for its {columns}: write that as text ({text})"
         return {entries[0]: f"cannot be read: {text}"}
 
+    def _parse_error(self, entries: Iterable[Entry]) -> Exception | None:
+        """Read and parse files without writing; return the error, if that fails."""
+        try:
+            self._parse_all(self.files.read_rows([entry.path for entry in entries]))
+        except _ERRORS as error:
+            return error
+        return None
+
+    def _raise_if_engine_fails(self, error: Exception) -> None:
+        """Raise `error` if Spark cannot parse a good line either: then no file is the cause."""
+        metadata = self.files.config.layout.checkpoint(self.files.name) / "metadata"
+        try:
+            if metadata.is_stored():
+                self._parse_all(self.files.spark.read.text(delta.escape_path(metadata)))
+            else:
+                self._parse_all(self.files.spark.sql(_SAMPLE_LINE))
+        except Exception:
+            raise error from None
+
+    def _parse_all(self, rows: DataFrame) -> None:
+        # A count would not do: it reads no values of Parquet.
+        parse_lines(rows, self.files.schema.columns).write.format("noop").mode("overwrite").save()
+
+    def _check_unchanged(self, entry: Entry) -> bool:
+        """Return whether a file is as it was listed; record one that is gone as vanished.
+
+        The next scan enqueues a file again that has changed, or cannot be inspected.
+        """
+        try:
+            info = self.files.path(entry).info()
+        except OSError as error:
+            reason = f"cannot be inspected: {error_reason(error)}; the next run tries again"
+            self._report(entry, reason)
+            return False
+        if info is None:
+            self.files.write_entries([entry.with_state(State.VANISHED, _VANISHED)])
+            self._report(entry, f"{State.VANISHED}: {_GONE}")
+        return entry.info.is_same(info)
+
+    def _reject_unreadable(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
+        """Record the files whose content has a problem, and return the others."""
+
+        def reason_of(entry: Entry) -> str | None:
+            with suppress(FileNotFoundError), self.files.path(entry).as_local() as file:
+                return problem(file)
+            return _GONE
+
+        return self._reject_invalid(entries, reason_of)
+
+    def _reject_invalid(
+        self, entries: list[Entry], reason_of: Callable[[Entry], str | None]
+    ) -> list[Entry]:
+        """Record the files that are invalid for a reason, and return the others.
+
+        They are not read again, and moved to `rejected/` when the batch is released.
+        """
+        valid, invalid = [], []
+        with ThreadPoolExecutor() as pool:  # Python unpacks files in parallel
+            reasons = list(pool.map(reason_of, entries))
+        for entry, reason in zip(entries, reasons, strict=True):
+            if reason is None:
+                valid.append(entry)
+            elif self._check_unchanged(entry):  # a missing or changed file is not the cause
+                unreadable = Reason(ReasonCode.UNREADABLE, reason)
+                invalid.append(entry.with_state(State.UNREADABLE, unreadable))
+                self._report(entry, f"{State.REJECTED}: {printable(reason)}")
+        if invalid:
+            self.files.write_entries(invalid)
+        return valid
+
+    def _report(self, entry: Entry, text: str) -> None:
+        self.files.report(f"  {self.files.name}: {printable(entry.path)}: {text}")
+
     def record_in_ledger(self, version: int | None) -> None:
-        context = self.context
-        counts = rows_of_version(context.config.layout.table(context.name), version)
+        files = self.files
+        counts = rows_of_version(files.config.layout.table(files.name), version)
         replaced = Reason(ReasonCode.REPLACED, "a newer version was ingested")
-        with context.ledger_lock:
+        with files.ledger_lock:
             ingested = self.ingested_entries(counts)
-            older = filter(None, map(context.ledger.previous_ingested, ingested))
+            older = filter(None, map(files.ledger.previous_ingested, ingested))
             entries = [entry.with_state(State.REPLACED, replaced) for entry in older]
-            context.ledger.write([*entries, *ingested])
+            files.ledger.write([*entries, *ingested])
 
     def ingested_entries(self, counts: Mapping[str, tuple[int, Counts]]) -> list[Entry]:
         """Return the new ledger entries of the files that the batch ingested; write nothing.
@@ -299,11 +271,11 @@ class FileBatch:
             read_at: its modification time when it was read.
         """
         versions = {e.version: e for e in sorted(listed, key=lambda e: e.modified_at == read_at)}
-        for each in self.context.ledger.versions(path):
+        for each in self.files.ledger.versions(path):
             is_exact = each.is_ingested or each.modified_at == read_at
             versions[each.version] = each if is_exact else versions.get(each.version, each)
         # None if a power failure lost the queue's commit and the ledger's.
-        versions = versions or {1: Entry(self.context.source.name, path, 1, 0, -1, read_at)}
+        versions = versions or {1: Entry(self.files.source.name, path, 1, 0, -1, read_at)}
         same = [entry for entry in versions.values() if entry.modified_at == read_at]
 
         def preference(entry: Entry) -> tuple[bool, bool, int]:
@@ -314,7 +286,7 @@ class FileBatch:
         entry = max(free, key=preference, default=None)
         if entry is None or entry.modified_at == read_at:
             return entry
-        now = current_info(self.context.config.layout, path)
+        now = current_info(self.files.config.layout, path)
         # If it was replaced once more since, its size is unknown.
         is_read = now and now.modified_at == read_at
         return entry.with_info(now if now and is_read else FileInfo(entry.size, read_at))
@@ -341,7 +313,5 @@ def rows_of_version(bronze: StoragePath, version: int | None) -> dict[str, tuple
     Each file has its modification time when Spark read it. Delta-rs reads the rows; Spark takes ten
     times as long.
     """
-    read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
-    what = f"{SOURCE_FILE}, {read_at}, {ROW_COUNTS}"
-    rows = delta_tables.select_added_rows(bronze, version, what, "group by 1")
+    rows = delta_tables.select_added_rows(bronze, version, ROWS_BY_FILE, "group by 1, 2")
     return {path: (at, counts) for (path, at), counts in sum_by_file(rows).items()}

@@ -231,14 +231,6 @@ _DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
 }
 
 
-def too_long_problem(limit: int) -> str:
-    """Return the reason for rejecting a line that is longer than `limit` bytes."""
-    return (
-        f"longer than {format_bytes(limit)}, the max_line_bytes of this source: split it, "
-        "close its quotes, or raise the setting"
-    )
-
-
 Problem = Callable[[Path], str | None]  # why a file is invalid; None if it is valid
 _REPACK = "pack it as .gz or .zst"
 _UNPACK = "unpack it, and land its files"

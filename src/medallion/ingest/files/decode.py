@@ -10,7 +10,7 @@ import csv
 import io
 import re
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -76,7 +76,7 @@ def decode_file(
             closed, or bytes that are not valid in its encoding.
         OSError, EOFError, zlib.error: The file is unreadable, truncated or in another format.
     """
-    decode = _decoder_for(source)
+    decode = _decode_csv if source.format == "csv" else _decode_texts
     for member, data in content.open_members(path):
         with data:
             lines = _lines(data, source)
@@ -97,15 +97,10 @@ def _lines(data: IO[bytes], source: SourceConfig) -> Lines:
     return Lines(data, source.options, source.max_line_bytes, source.format == "csv")
 
 
-def count_rows(path: Path, source: SourceConfig) -> int:
-    """Count the rows of a file; raise as `decode_file` does."""
-    return sum(len(batch.values) + len(batch.corrupt) for batch in decode_file(path, source))
-
-
 def unreadable_reason(path: Path, source: SourceConfig) -> str | None:
     """Return why a text file cannot be read to its end; None if it can."""
     try:
-        count_rows(path, source)
+        deque(decode_file(path, source), maxlen=0)
     except ContentError as error:
         return str(error)
     except content.READ_ERRORS as error:
@@ -163,14 +158,17 @@ def header_names(fields: Iterable[str]) -> list[str]:
 
 
 class Record(NamedTuple):
-    """A record of CSV, or a line: its fields if it is valid, its text, and its first line."""
+    """A record of CSV, or another row as text.
+
+    Attributes:
+        fields: Those of CSV; empty for other rows; None if the record is invalid.
+        text: Its text.
+        line: The number of its first line, or of the element.
+    """
 
     fields: list[str] | None
     text: str
     line: int
-
-
-Decoder = Callable[[Lines, SourceConfig, Mapping[str, str]], Iterator[Rows]]
 
 
 def _decode_csv(lines: Lines, source: SourceConfig, columns: Mapping[str, str]) -> Iterator[Rows]:
@@ -354,18 +352,13 @@ def _json_rows(
     return [f"{{{','.join(filter(None, row))}}}" for row in zip(*members, strict=True)]
 
 
-def _decode_lines(lines: Lines, source: SourceConfig, columns: Mapping[str, str]) -> Iterator[Rows]:
-    """Yield lines of text or JSON; see `decode_file`."""
-
-    def records() -> Iterator[Record]:
-        for line in lines:
-            lines.record.clear()
-            if line.strip(_BLANK):
-                yield Record(None, line.removesuffix("\n"), lines.number)
-
-    for batch in _in_batches(records()):
-        valid = [record for record in batch if not INVALID.search(record.text)]
-        corrupt = [record for record in batch if INVALID.search(record.text)]
+def _decode_texts(lines: Lines, source: SourceConfig, columns: Mapping[str, str]) -> Iterator[Rows]:
+    """Yield the rows of text or JSON; see `decode_file`."""
+    for batch in _in_batches(_text_records(lines, source)):
+        valid, corrupt = list[Record](), list[Record]()
+        for record in batch:
+            is_corrupt = record.fields is None or INVALID.search(record.text)
+            (corrupt if is_corrupt else valid).append(record)
         values = [record.text for record in valid]
         if source.format == "text":
             values = [f'{{"value":{encode_basestring(line)}}}' for line in values]
@@ -373,25 +366,28 @@ def _decode_lines(lines: Lines, source: SourceConfig, columns: Mapping[str, str]
         yield Rows(values, [lines.raw_text(record.text) for record in corrupt], numbers)
 
 
-def _decode_documents(
-    lines: Lines, source: SourceConfig, columns: Mapping[str, str]
-) -> Iterator[Rows]:
-    """Yield the rows of a file of documents; see `decode_file`."""
-    for _ in lines:
-        pass
-    text = lines.next_record().lstrip(BOM)
-    if INVALID.search(text):
-        yield Rows([], [lines.raw_text(text)], [1])
-    elif text.strip(_BLANK):
-        rows = (Record(None, row, number) for number, row in enumerate(document_rows(text), 1))
-        for batch in _in_batches(rows):
-            yield Rows([row.text for row in batch], [], [row.line for row in batch])
+def _text_records(lines: Lines, source: SourceConfig) -> Iterator[Record]:
+    """Yield what is a row each: an element at `record_path`, a document, or a line."""
+    if source.record_path:
+        yield from _elements(lines, source)
+    elif source.multi_line:
+        for _ in lines:
+            pass
+        text = lines.next_record().lstrip(BOM)
+        if INVALID.search(text):
+            yield Record(None, text, 1)
+        elif text.strip(_BLANK):
+            rows = enumerate(document_rows(text), 1)
+            yield from (Record([], row, number) for number, row in rows)
+    else:
+        for line in lines:
+            lines.record.clear()
+            if line.strip(_BLANK):
+                yield Record([], line.removesuffix("\n"), lines.number)
 
 
-def _decode_elements(
-    lines: Lines, source: SourceConfig, columns: Mapping[str, str]
-) -> Iterator[Rows]:
-    """Yield the elements of the arrays at `record_path`; see `decode_file`.
+def _elements(lines: Lines, source: SourceConfig) -> Iterator[Record]:
+    """Yield the elements of the arrays at `record_path`; a document without it is one record.
 
     A document ends with its line, or where its brackets match.
     """
@@ -399,20 +395,15 @@ def _decode_elements(
         (source.record_path or "").split("."),
         {name: name.split(".") for name in source.record_fields},
     )
-
     numbers = count(1)
 
-    def rows(text: str) -> Rows:
-        elements = paths.elements(text.lstrip(BOM))
+    def records(document: str) -> Iterator[Record]:
+        text = document.lstrip(BOM)
+        elements = paths.elements(text)
         if elements is None:
-            return Rows([], [lines.raw_text(text.lstrip(BOM).rstrip("\n"))], [next(numbers)])
-        numbered = [(next(numbers), element) for element in elements]
-        valid, invalid = (
-            [(n, e) for n, e in numbered if bool(INVALID.search(e)) is is_invalid]
-            for is_invalid in (False, True)
-        )
-        corrupt = [lines.raw_text(element) for _, element in invalid]
-        return Rows([element for _, element in valid], corrupt, [n for n, _ in valid + invalid])
+            yield Record(None, text.rstrip("\n"), next(numbers))
+        for element in elements or ():
+            yield Record([], element, next(numbers))
 
     level = 0
     for line in lines:
@@ -423,21 +414,13 @@ def _decode_elements(
         # A document in one line also ends a truncated one before it.
         if not is_alone and line.startswith("{") and paths.elements(line) is not None:
             del lines.record[-1]
-            yield rows(lines.next_record())
-            yield rows(line)
+            yield from records(lines.next_record())
+            yield from records(line)
             level = 0
             continue
         level += last_level(line)
         if level <= 0:
-            yield rows(lines.next_record())
+            yield from records(lines.next_record())
             level = 0
     if lines.record:
-        yield rows(lines.next_record())
-
-
-def _decoder_for(source: SourceConfig) -> Decoder:
-    if source.format == "csv":
-        return _decode_csv
-    if source.record_path:
-        return _decode_elements
-    return _decode_documents if source.multi_line else _decode_lines
+        yield from records(lines.next_record())

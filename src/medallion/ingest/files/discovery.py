@@ -110,7 +110,7 @@ class FileClassifier:
         deferred = (
             self._being_written_reason(info)
             or self._unopenable_reason(path)
-            or self._misread_reason(path)
+            or header.misread_reason(self.layout.root / path, self.source, self._header_names)
         )
         entry = self._pending_entry(path, info, deferred)
         # The newest version may be rejected, and an earlier one ingested.
@@ -184,13 +184,10 @@ class FileClassifier:
             return Reason(ReasonCode.INACCESSIBLE, f"cannot be opened: {error_reason(error)}")
         return None
 
-    def _misread_reason(self, path: str) -> Reason | None:
-        """Return why a file is deferred until it is repaired or its source has other options."""
-        return header.misread_reason(self.layout.root / path, self.source, self._header_names)
-
     @cached_property
     def _header_names(self) -> set[str]:
-        return header.known_header_names(self.layout, self.source)
+        is_csv = self.source.format == "csv"
+        return header.known_header_names(self.layout, self.source) if is_csv else set()
 
 
 def is_deferred(entry: Entry) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from medallion.config.expressions import column_names
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
 from medallion.ingest.files import content
@@ -19,8 +20,6 @@ _BYTES, _ROWS = 1 << 16, 20  # read of each file
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 # A number, a date or a time: digits and their separators.
 _DATA = re.compile(r"[-+.$€£]? ?\d[\d .,:/+\-%TZtzeE]*")
-_STRING = re.compile("'[^']*'|\"[^\"]*\"")
-_NAME = re.compile(r"`([^`]+)`|([^\W\d]\w*)")
 # JSON whose first object or array continues in the next line.
 _PRETTY_PRINTED = re.compile(r'\s*(\{[ \t]*\r?\n\s*"|\[[ \t]*\r?\n\s*[\[{"])')
 
@@ -30,8 +29,7 @@ def known_header_names(layout: Layout, source: SourceConfig) -> set[str]:
     last = registry.newest_version(layout.schemas(source.name))
     names = {*(source.schema or ()), *source.hints, *last.columns, *last.names.values()}
     for expression in source.silver.values():
-        for in_backticks, plain in _NAME.findall(_STRING.sub("", expression)):
-            names.add(in_backticks or plain)
+        names.update(column_names(expression) or ())
     return set(map(fold_case, names))
 
 

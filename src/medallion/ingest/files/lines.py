@@ -66,7 +66,10 @@ class Lines:
                     continue
             length += len(line)
             if length > limit and length - len(line) + len(line.rstrip("\r\n")) > limit:
-                raise ContentError(content.too_long_problem(limit))
+                raise ContentError(
+                    f"longer than {content.format_bytes(limit)}, the max_line_bytes of this "
+                    "source: split it, close its quotes, or raise the setting"
+                )
             yield line
         self.is_at_end = True
 

@@ -6,7 +6,7 @@ JSON, text and CSV become JSON; Parquet, ORC and Avro keep their typed columns.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +16,12 @@ from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import typed_files
-from medallion.ingest.files.decode import decode_file, has_documents, is_decoded
+from medallion.ingest.files.decode import Rows, decode_file, has_documents, is_decoded
 from medallion.ingest.files.lines import BOM
 from medallion.ingest.parsing.json_text import split_objects
 from medallion.ingest.parsing.parse import NOT_JSON
 from medallion.ingest.parsing.typed import typed_column_name
-from medallion.spark.delta_reads import escape_path
+from medallion.spark.delta import escape_path
 from medallion.spark.plans import type_ddl
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import (
@@ -67,7 +67,7 @@ def read_rows(
     is_text = source.format not in TYPED_FORMATS
     decoded = [path for path in paths if is_text and is_decoded(path, source)]
     if decoded:
-        rows = _decoded_rows(spark, decoded, _FileDecoder(root, source, columns))
+        rows = _decoded_rows(spark, root, source, columns, decoded)
         parts.append(_split_json(rows, source))
     if plain := [path for path in paths if path not in set(decoded)]:
         # Spark reads a [ in a path as a glob. Its option to disable globs makes it read the files
@@ -100,47 +100,50 @@ def _relative_path(uri: Column, root: StoragePath, paths: Sequence[str]) -> Colu
     return F.when(uri.startswith(start) & ~rest.contains("%"), rest).otherwise(decoded)
 
 
-class _FileDecoder:
-    """Decodes files in Spark's Python workers.
+def _decode_files(
+    root: StoragePath,
+    source: SourceConfig,
+    columns: Mapping[str, str],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files in Spark's Python workers.
 
     Args:
         root: The root of the paths.
         source: The source of the files.
         columns: The known columns with their types.
+        batches: The paths, in the only column.
     """
-
-    def __init__(self, root: StoragePath, source: SourceConfig, columns: Mapping[str, str]) -> None:
-        self._root, self._source, self._columns = root, source, dict(columns)
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of files, whose paths are the only column of the input."""
-        for batch in batches:
-            for path in batch.column(0).to_pylist():
-                yield from self._rows(path)
-
-    def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
-        file = self._root / path
+    for path in (path for batch in batches for path in batch.column(0).to_pylist()):
+        file = root / path
         modified_at = getattr(file.info(), "modified_at", 0)
         with file.as_local() as local:
-            yield from self._local_rows(path, local, modified_at)
-
-    def _local_rows(self, path: str, file: Path, modified_at: int) -> Iterator[pa.RecordBatch]:
-        for rows in decode_file(file, self._source, self._columns):
-            values = [*rows.values, *[""] * len(rows.corrupt)]
-            corrupt = [*[None] * len(rows.values), *rows.corrupt]
-            name = f"{path}#{rows.member}" if rows.member else path
-            time = pa.timestamp("us", "UTC")
-            columns = {
-                "value": pa.array(values, pa.string()),
-                NOT_JSON: pa.array(corrupt, pa.string()),
-                SOURCE_FILE: pa.repeat(pa.scalar(name), len(values)),
-                SOURCE_MODIFIED_AT: pa.repeat(pa.scalar(modified_at, time), len(values)),
-                SOURCE_POSITION: pa.array(rows.lines, pa.int64()),
-            }
-            yield pa.RecordBatch.from_pydict(columns)
+            for rows in decode_file(local, source, columns):
+                yield _record_batch(path, modified_at, rows)
 
 
-def _decoded_rows(spark: SparkSession, paths: Sequence[str], decoder: _FileDecoder) -> DataFrame:
+def _record_batch(path: str, modified_at: int, rows: Rows) -> pa.RecordBatch:
+    values = [*rows.values, *[""] * len(rows.corrupt)]
+    corrupt = [*[None] * len(rows.values), *rows.corrupt]
+    name = f"{path}#{rows.member}" if rows.member else path
+    time = pa.timestamp("us", "UTC")
+    columns = {
+        "value": pa.array(values, pa.string()),
+        NOT_JSON: pa.array(corrupt, pa.string()),
+        SOURCE_FILE: pa.repeat(pa.scalar(name), len(values)),
+        SOURCE_MODIFIED_AT: pa.repeat(pa.scalar(modified_at, time), len(values)),
+        SOURCE_POSITION: pa.array(rows.lines, pa.int64()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _decoded_rows(
+    spark: SparkSession,
+    root: StoragePath,
+    source: SourceConfig,
+    columns: Mapping[str, str],
+    paths: Sequence[str],
+) -> DataFrame:
     """Return the rows of files that Python decodes, each file in one task."""
     tasks = min(len(paths), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     files = spark.createDataFrame([(path,) for path in paths], "path string")
@@ -148,7 +151,8 @@ def _decoded_rows(spark: SparkSession, paths: Sequence[str], decoder: _FileDecod
         f"value string, {NOT_JSON} string, {SOURCE_FILE} string, {SOURCE_MODIFIED_AT} timestamp, "
         f"{SOURCE_POSITION} long"
     )
-    return files.repartition(tasks).mapInArrow(decoder, schema)
+    decode = partial(_decode_files, root, source, dict(columns))
+    return files.repartition(tasks).mapInArrow(decode, schema)
 
 
 def _spark_rows(spark: SparkSession, source: SourceConfig, files: Mapping[str, str]) -> DataFrame:
@@ -207,7 +211,7 @@ def _typed(spark: SparkSession, file_format: str, files: Mapping[str, str]) -> D
     groups: dict[str, list[str]] = {}
     for file, path in files.items():
         with StoragePath(file).as_local() as local:
-            signature = typed_files.column_signature(local, file_format)
+            signature = typed_files.inspect_typed(local, file_format).signature
         groups.setdefault(signature, []).append(path)
     names: dict[tuple[str, str], str] = {}
     return _union_all([_load(spark, file_format, *group, names) for group in groups.items()])
@@ -224,7 +228,7 @@ def _load(
 
     Args:
         file_format: the format of the source.
-        signature: the files' `typed_files.column_signature`; for ORC it starts with the writer.
+        signature: the signature of the files (`typed_files.TypedFile`).
         files: the paths.
         names: the new name of each column by its name and type; new ones are added.
     """

@@ -1,45 +1,63 @@
 """Files as a source: a stream of queued paths, whose rows each micro-batch reads."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-from medallion.errors import UsageError
-from medallion.ingest.files import archive, discovery
-from medallion.ingest.files.batch import BatchContext, FileBatch
-from medallion.ingest.files.discovery import is_ready
+from medallion.ingest.files import archive, discovery, reader
+from medallion.ingest.files.batch import FileBatch
+from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.ingest.files.listing import current_info
-from medallion.ingest.source import NO_SCAN, SourceScan
-from medallion.spark import checkpoints, delta_reads
+from medallion.ingest.source import NO_SCAN, SourceContext, SourceScan
+from medallion.spark import checkpoints, delta
 from medallion.state.ledger import Entry, ingested_rows
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 
 
-class FileSource(BatchContext):
-    """The files of one source; `ingest.source.Source` documents the methods."""
+@dataclass
+class FileSource(SourceContext):
+    """The files of one source; `ingest.source.Source` documents the methods.
+
+    Attributes:
+        ledger_lock: held to write the ledger, as a stream polls while its batches run.
+        discovery: finds new files.
+        ledger: the ledger of the source.
+    """
+
+    ledger_lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        """Create the landing directory and the queue, if they do not exist.
+        """Read the ledger; create the landing directory and the queue, if they do not exist.
 
         Raises:
-            UsageError: the path of the landing directory is a file.
+            FileExistsError: the path of the landing directory is a file.
         """
-        super().__post_init__()
-        layout = self.config.layout
-        self._queue = layout.queue(self.source.name)
-        self._create_landing(layout.landing(self.source.name))
-        discovery.create_queue(self._queue)
-
-    def _create_landing(self, landing: StoragePath) -> None:
+        self.discovery = Discovery(self.config, self.source)
+        self.ledger = self.discovery.ledger
+        landing = self.config.layout.landing(self.source.name)
         try:
             landing.create_directory()
         except FileExistsError:
             if landing.is_stored():  # a scan reports a broken link
-                raise UsageError(
-                    f"{self.name} cannot start: {landing} is a file. Move the file away, "
-                    "create the directory, and put the file in it."
-                ) from None
+                raise
+        self._queue = self.config.layout.queue(self.source.name)
+        discovery.create_queue(self._queue)
+
+    def path(self, entry: Entry) -> StoragePath:
+        """Return the path of a file."""
+        return self.config.layout.root / entry.path
+
+    def write_entries(self, entries: Iterable[Entry]) -> None:
+        """Write entries of files to the ledger; a stream polls and archives beside its batches."""
+        with self.ledger_lock:
+            self.ledger.write(entries)
+
+    def read_rows(self, paths: list[str]) -> DataFrame:
+        """Return the rows of some files, read with the current schema; see `reader.read_rows`."""
+        return reader.read_rows(self.spark, self.config, self.source, paths, self.schema.fields)
 
     def poll(self, scan: SourceScan = NO_SCAN) -> None:
         with self.ledger_lock:
@@ -49,7 +67,7 @@ class FileSource(BatchContext):
         # Commits before that version are removed: batches in the ledger have read them.
         start = delta_log.first_readable_version(self._queue)
         options = {"startingVersion": start, "maxFilesPerTrigger": 1}  # one commit is one batch
-        return delta_reads.stream_table(self.spark, self._queue, **options)
+        return delta.stream_table(self.spark, self._queue, **options)
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
         """Return the files queued for a batch, without those already ingested.

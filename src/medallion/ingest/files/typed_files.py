@@ -9,11 +9,11 @@ takes an empty file for valid.
 import json
 import re
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import SEEK_CUR
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, NamedTuple, cast
 
 from medallion.storage.text import error_reason
 
@@ -25,8 +25,21 @@ _NUMBERS = {"byte": "int8", "short": "int16", "integer": "int32", "long": "int64
 _UNSUPPORTED = re.compile(r"Time\(|Interval|UUID|Float16")
 
 
-def count_typed_rows(path: Path, file_format: str) -> int:
-    """Count the rows of a file, by its footer or block by block.
+class TypedFile(NamedTuple):
+    """What the metadata of a file says.
+
+    Attributes:
+        rows: the number of its rows.
+        signature: a string that files share if Spark can read them together. That of ORC starts
+            with the library that wrote the file, which decides on its calendar.
+    """
+
+    rows: int
+    signature: str
+
+
+def inspect_typed(path: Path, file_format: str) -> TypedFile:
+    """Read the metadata of a file, or walk its blocks.
 
     Args:
         path: The file.
@@ -36,7 +49,7 @@ def count_typed_rows(path: Path, file_format: str) -> int:
         OSError: The file is missing, truncated or in another format.
     """
     with _as_os_error(file_format):
-        return _COUNTERS[file_format](path)
+        return _INSPECTORS[file_format](path)
 
 
 @contextmanager
@@ -55,7 +68,7 @@ def _as_os_error(file_format: str) -> Iterator[None]:
 def unreadable_typed_reason(path: Path, file_format: str) -> str | None:
     """Return why Spark cannot read a file, or misreads it; None if it reads it correctly."""
     try:
-        count_typed_rows(path, file_format)
+        inspect_typed(path, file_format)
         if file_format != "parquet":
             return None
         with _as_os_error(file_format):
@@ -64,16 +77,6 @@ def unreadable_typed_reason(path: Path, file_format: str) -> str | None:
         return None
     except OSError as error:
         return f"cannot be read: {error_reason(error)}"
-
-
-def column_signature(path: Path, file_format: str) -> str:
-    """Return a string that files share if Spark can read them together.
-
-    Raises:
-        OSError: As `count_typed_rows` does.
-    """
-    with _as_os_error(file_format):
-        return _SIGNATURES[file_format](path)
 
 
 def untyped_columns(signature: str, file_format: str) -> set[str]:
@@ -103,16 +106,12 @@ def _open_parquet(path: Path, **options: Any) -> Any:
     return parquet.ParquetFile(path, **options)
 
 
-def _count_parquet_rows(path: Path) -> int:
-    with _open_parquet(path) as file:
-        return int(file.metadata.num_rows)
-
-
-def _parquet_signature(path: Path) -> str:
-    """Return names, types and Spark's own schema, in which a number may be an interval."""
+def _inspect_parquet(path: Path) -> TypedFile:
+    """Sign names, types and Spark's own schema, in which a number may be an interval."""
     with _open_parquet(path) as file:
         fields, spark_schema = file.schema_arrow, (file.metadata.metadata or {}).get(_SPARK_SCHEMA)
-    return repr([fields.names, list(map(str, fields.types)), spark_schema])
+        signature = repr([fields.names, list(map(str, fields.types)), spark_schema])
+        return TypedFile(int(file.metadata.num_rows), signature)
 
 
 def _misread_parquet_reason(path: Path) -> str | None:
@@ -193,33 +192,27 @@ def _has_nanoseconds(path: Path, column: str) -> bool:
     return False
 
 
-def _count_orc_rows(path: Path) -> int:
-    import pyorc
-
-    with path.open("rb") as file:
-        return len(pyorc.Reader(file))
-
-
-def _orc_signature(path: Path) -> str:
-    """Return names and types, and which library wrote the file, which decides on its calendar."""
+def _inspect_orc(path: Path) -> TypedFile:
     import pyorc
 
     with path.open("rb") as file:
         reader = pyorc.Reader(file)
-        return f"{reader.writer_id} {reader.schema}"
+        return TypedFile(len(reader), f"{reader.writer_id} {reader.schema}")
 
 
-def _count_avro_rows(path: Path) -> int:
-    """Count the rows by the number that starts each block.
+def _inspect_avro(path: Path) -> TypedFile:
+    """Count the rows by the number that starts each block, and sign the schema as it is written.
 
     Spark takes two empty blocks for the end of a file (source: its AvroUtils.RowReader). Readers
     accept a file that is truncated within such a number.
     """
-    from fastavro import schemaless_reader
+    from fastavro.read import HEADER_SCHEMA, MAGIC, schemaless_reader
 
     rows, previous, size = 0, 1, path.stat().st_size
     with path.open("rb") as file:
-        sync = _read_avro_header(file)["sync"]
+        header: Any = schemaless_reader(file, HEADER_SCHEMA, None)
+        if header["magic"] != MAGIC:
+            raise ValueError("its first bytes are different")
         while file.tell() < size:
             count, length = (cast(int, schemaless_reader(file, "long", None)) for _ in range(2))
             if count < 0 or length < 0:
@@ -227,34 +220,10 @@ def _count_avro_rows(path: Path) -> int:
             if not (count or previous):
                 raise ValueError("Spark stops at two consecutive empty blocks")
             file.seek(length, SEEK_CUR)
-            if file.read(len(sync)) != sync:
+            if file.read(len(header["sync"])) != header["sync"]:
                 raise ValueError("a block does not end where it says")
             rows, previous = rows + count, count
-    return rows
+    return TypedFile(rows, repr(header["meta"]["avro.schema"]))
 
 
-def _avro_signature(path: Path) -> str:
-    """Return the schema as it is written."""
-    with path.open("rb") as file:
-        return repr(_read_avro_header(file)["meta"]["avro.schema"])
-
-
-def _read_avro_header(file: BinaryIO) -> Any:
-    from fastavro.read import HEADER_SCHEMA, MAGIC, schemaless_reader
-
-    header: Any = schemaless_reader(file, HEADER_SCHEMA, None)
-    if header["magic"] != MAGIC:
-        raise ValueError("its first bytes are different")
-    return header
-
-
-_COUNTERS: dict[str, Callable[[Path], int]] = {
-    "parquet": _count_parquet_rows,
-    "orc": _count_orc_rows,
-    "avro": _count_avro_rows,
-}
-_SIGNATURES: dict[str, Callable[[Path], str]] = {
-    "parquet": _parquet_signature,
-    "orc": _orc_signature,
-    "avro": _avro_signature,
-}
+_INSPECTORS = {"parquet": _inspect_parquet, "orc": _inspect_orc, "avro": _inspect_avro}

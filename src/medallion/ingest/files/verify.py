@@ -128,7 +128,7 @@ def count_file_rows(path: Path, source: SourceConfig) -> int:
         OSError, EOFError, zlib.error: the file is missing, truncated or corrupt.
     """
     if source.format in TYPED_FORMATS:
-        return typed_files.count_typed_rows(path, source.format)
+        return typed_files.inspect_typed(path, source.format).rows
     batches = decode.decode_file(path, source)
     return sum(
         len(b.corrupt) + sum(_count_decoded_rows(v, source) for v in b.values) for b in batches

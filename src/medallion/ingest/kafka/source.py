@@ -6,10 +6,9 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -18,7 +17,6 @@ from medallion.errors import MedallionError, UnreachableError
 from medallion.ingest.kafka import broker
 from medallion.ingest.source import NO_SCAN, SourceContext, SourceScan, stale_ledger_error
 from medallion.spark import checkpoints
-from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, missing_jars
 from medallion.state import topics
 from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock, delta_log, delta_tables
@@ -42,6 +40,7 @@ _VALUES = {
 }
 
 
+@dataclass
 class KafkaSource(SourceContext):
     """The topics of one source; see `ingest.source.Source`."""
 
@@ -81,12 +80,7 @@ class KafkaSource(SourceContext):
             .option("startingOffsets", json.dumps(self._next_offsets()))
             .option("maxOffsetsPerTrigger", str(self.kafka.max_messages_per_trigger))
         )
-        try:
-            return to_bronze_columns(reader.load(), self.kafka)
-        except AnalysisException as error:
-            if missing := missing_jars(error):
-                raise MedallionError(f"{self.name}: {missing}") from None
-            raise
+        return to_bronze_columns(reader.load(), self.kafka)
 
     def _next_offsets(self) -> dict[str, dict[str, int]]:
         """Return the offsets to continue from by topic and partition, as Spark takes them."""
@@ -156,8 +150,7 @@ class KafkaSource(SourceContext):
     def count_rows(self, number: int) -> int:
         """Return the rows that bronze has of a batch: its messages may be gone."""
         table = self.config.layout.table(self.name)
-        commits = delta_log.transactions(table, number)
-        return next((each.rows for each in commits if each.number == number), 0)
+        return sum(each.rows for each in delta_log.batch_commits(table, range(number, number + 1)))
 
     def end_offsets(self, number: int) -> dict[PartitionKey, int]:
         """Return each partition's offset after a batch by the checkpoint; empty if unknown."""
@@ -207,10 +200,7 @@ class MessageBatch:
     def read(self, work: Callable[[DataFrame], None], description: str) -> None:
         """Call `work` with the rows, unless they are None."""
         if self._rows is not None:
-            try:
-                work(self._rows)
-            except SPARK_ERRORS as error:
-                raise as_medallion_error(error, description) from error
+            work(self._rows)
 
     def first_lines(self) -> list[str]:
         """Return none: that needs a Spark job."""

@@ -12,17 +12,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.values import fold_case
-from medallion.ingest.parsing.converted import (
+from medallion.ingest.parsing.json_text import IS_VALID_TEXT, parsed_field, parsed_struct
+from medallion.ingest.parsing.nested import has_unique_keys, is_nested_type
+from medallion.ingest.parsing.times import (
     CONVERTED,
+    TIME_TYPES,
     as_strings,
     converted_columns,
     converted_value,
     is_decimal,
     values_fit,
 )
-from medallion.ingest.parsing.json_text import IS_VALID_TEXT, parsed_field, parsed_struct
-from medallion.ingest.parsing.nested import has_unique_keys, is_nested_type
-from medallion.ingest.parsing.times import TIME_TYPES
 from medallion.storage.table_specs import string_literal
 
 # Columns of the result: see `fast_path`.

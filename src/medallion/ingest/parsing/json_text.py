@@ -56,11 +56,6 @@ def sealed_values(text: str) -> str:
     return f"from_json({array}, 'array<string>', {json_options()})"
 
 
-def is_one_value(text: str) -> str:
-    """Return SQL that tests whether a column of text is exactly one JSON value."""
-    return f"get({sealed_values(text)}, 1) <=> md5({text})"
-
-
 def json_options(**more: str) -> str:
     """Return SQL for the options of a strict `from_json`, and more options."""
     strings = (string for pair in {**_STRICT, **more}.items() for string in pair)

@@ -2,9 +2,8 @@
 
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.converted import decimal_from_string
 from medallion.ingest.parsing.json_text import json_field, string_array
-from medallion.ingest.parsing.times import is_not_date, is_not_timestamp
+from medallion.ingest.parsing.times import decimal_from_string, is_not_date, is_not_timestamp
 from medallion.storage.table_specs import quote_identifier, string_literal
 
 

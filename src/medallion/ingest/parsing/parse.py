@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.converted import as_strings, converted_column, converted_columns
 from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_path
 from medallion.ingest.parsing.json_text import parsed_field, parsed_struct, with_variables
 from medallion.ingest.parsing.names import rename_fields
 from medallion.ingest.parsing.slow_paths import exact_path, path_type, plain_path
+from medallion.ingest.parsing.times import as_strings, converted_column, converted_columns
 from medallion.ingest.parsing.typed import has_typed_columns, parse_typed_rows
 from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED
 

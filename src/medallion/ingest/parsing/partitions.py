@@ -12,9 +12,8 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.converted import value_of_type
 from medallion.ingest.parsing.rescued import merged_objects
-from medallion.ingest.parsing.times import is_inferred_time
+from medallion.ingest.parsing.times import is_inferred_time, value_of_type
 from medallion.storage.table_specs import RESCUED, SOURCE_FILE, quote_identifier, string_literal
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -10,18 +10,9 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
-from medallion.ingest.parsing.converted import (
-    as_strings,
-    converted_column,
-    converted_columns,
-    converted_value,
-    is_decimal,
-    values_fit,
-)
 from medallion.ingest.parsing.json_text import (
     IS_FLAT,
     IS_VALID_TEXT,
-    is_one_value,
     json_field,
     parsed_field,
     parsed_struct,
@@ -39,7 +30,17 @@ from medallion.ingest.parsing.nested import (
     is_rounded,
     loses_value,
 )
-from medallion.ingest.parsing.times import TIME_TYPES, column_type, is_not_timestamp
+from medallion.ingest.parsing.times import (
+    TIME_TYPES,
+    as_strings,
+    column_type,
+    converted_column,
+    converted_columns,
+    converted_value,
+    is_decimal,
+    is_not_timestamp,
+    values_fit,
+)
 from medallion.storage.table_specs import (
     CORRUPT,
     RESCUED,
@@ -136,7 +137,8 @@ def _is_exactly_parsed(schema: Mapping[str, str]) -> str:
     tests = [
         IS_VALID_TEXT,
         # Spark's parser ignores what follows the object, and unwraps an object in an array.
-        f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
+        "(startswith(value, '{') and endswith(value, '}')"
+        f" and get({sealed_values('value')}, 1) <=> md5(value))"
         if nested
         else IS_FLAT,
         *(f"({is_infinite}) is not true" for is_infinite in infinite),

@@ -15,8 +15,8 @@ from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
 from medallion.ingest.parsing import times
-from medallion.ingest.parsing.converted import decimal_from_string
 from medallion.ingest.parsing.names import rename_fields
+from medallion.ingest.parsing.times import decimal_from_string
 from medallion.spark.plans import contains_type, inner_types, type_ddl
 from medallion.storage.table_specs import (
     CORRUPT,

@@ -19,11 +19,9 @@ from medallion.layers.bronze.rewrite import rewrite_rows
 from medallion.layers.bronze.writer import BronzeWriter
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import rescued_report, rescued_summary
-from medallion.spark import checkpoints
-from medallion.spark.delta_writes import ROWS_READ
+from medallion.spark import checkpoints, delta
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_log, delta_tables, objects
-from medallion.storage.delta_log import Transaction
 from medallion.storage.table_specs import SOURCE_FILE
 from medallion.storage.text import Reporter, counted
 
@@ -145,8 +143,8 @@ class Bronze(Flow):
         # On a cluster, Spark counts a row twice if it computes it twice.
         rows = {
             each.number: each.rows
-            for each in self._commits(batches)
-            if each.rows == each.user_metadata.get(ROWS_READ)
+            for each in self.commits(batches)
+            if each.rows == each.user_metadata.get(delta.ROWS_READ)
         }
         lines = sum(rows.values())
         if uncounted := [batch for batch in batches if batch not in rows]:
@@ -156,12 +154,6 @@ class Bronze(Flow):
         if report := rescued_report(self.source, rescued):
             self.say(f"  {report}")
         return {"rows_in": lines, **rescued.record()}
-
-    def _commits(self, batches: range) -> list[Transaction]:
-        """Return the commits of batches that wrote rows."""
-        query = checkpoints.query_id(self.checkpoint)
-        commits = delta_log.transactions(self._table, batches.start, query)
-        return [each for each in commits if each.number in batches]
 
     def unknown_schema_reason(self) -> None:
         """Return None: bronze infers the schema."""
@@ -191,6 +183,6 @@ class Bronze(Flow):
         """Return the number of rows of a batch, and the number of files if it reads files."""
         if not batch.rows:
             return None
-        commits = self._commits(range(batch.id, batch.id + 1))
+        commits = self.commits(range(batch.id, batch.id + 1))
         lines = counted(sum(commit.rows for commit in commits), "row")
         return lines if self.source.stream else f"{counted(batch.rows, 'file')}, {lines}"

@@ -8,12 +8,17 @@ from pyspark.sql import types as T
 
 from medallion.config.values import EXACT_DOUBLE
 from medallion.ingest.files.decode import PLAIN, STRING_TYPES
-from medallion.ingest.parsing.converted import decimal_from_string, is_decimal
 from medallion.ingest.parsing.json_text import json_field
 from medallion.ingest.parsing.names import with_field_names
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.rescued import merged_objects
-from medallion.ingest.parsing.times import EXACT_FORMATS, is_time_format, timestamp_from_format
+from medallion.ingest.parsing.times import (
+    EXACT_FORMATS,
+    decimal_from_string,
+    is_decimal,
+    is_time_format,
+    timestamp_from_format,
+)
 from medallion.ingest.parsing.typed import parse_typed_rows, typed_column_name
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quote_identifier

@@ -16,8 +16,7 @@ from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, SourceScan, stale_ledger_error
 from medallion.layers.flow import Flow
-from medallion.spark import checkpoints
-from medallion.spark.delta_writes import ROWS_READ, write_once
+from medallion.spark import checkpoints, delta
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.spark.settings import INTERPRETED
 from medallion.storage import delta_log, delta_tables
@@ -191,13 +190,13 @@ class BronzeWriter:
             # With their comments, which the rows do not have.
             self._flow.add_columns(self._table, self.schema.table_type())
         read = Observation(f"landed-{number}")
-        observed = rows.observe(read, F.count(F.lit(1)).alias(ROWS_READ))
+        observed = rows.observe(read, F.count(F.lit(1)).alias(delta.ROWS_READ))
         parsed = self._parsed(observed, first_lines, self._is_fast_only)
         if growth_condition != "false":
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
         once = {**checkpoints.once_only(self._query(), number), "mergeSchema": "true"}
-        write_once(parsed, self._table, once, counts=lambda: read.get)
+        delta.write_once(parsed, self._table, once, counts=lambda: read.get)
 
     def _add_new_fields(self, rows: DataFrame, number: int) -> None:
         """Add columns for the new fields of a batch; on error they stay in `_rescued_data`."""

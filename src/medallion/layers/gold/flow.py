@@ -8,15 +8,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
+from medallion.config.model import UTC, Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.layers import definition, recovery
 from medallion.layers.flow import Flow, ValidationInput
-from medallion.layers.gold.definition import gold_changes, gold_definition
 from medallion.layers.gold.transform import gold_rows, is_joinable
 from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
-from medallion.spark import checkpoints, delta_reads
-from medallion.spark.delta_writes import write_once
+from medallion.spark import checkpoints, delta
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_tables
 from medallion.storage.layout import layer_of
@@ -117,7 +115,7 @@ class Gold(Flow):
             if is_changing and layer_of(name) == "gold":  # no feed if nothing read it before
                 delta_tables.set_missing_properties(path, self.config.properties(name))
             options: dict[str, Any] = {"readChangeFeed": "true"} if is_changing else {}
-            options |= delta_reads.AT_ONCE if is_changing or is_join else {}
+            options |= delta.AT_ONCE if is_changing or is_join else {}
             streams[name] = self.stream(path, **options)
             if is_join and (event_time := self.config.silver_tables[name].event_time):
                 dropped = F.count_if(~is_joinable(event_time)).alias("rows")
@@ -133,7 +131,7 @@ class Gold(Flow):
         if not batch.count():  # it also lets Spark report the number of changes
             return
         spark, paths = batch.sparkSession, zip(self.upstream, self.upstream_paths, strict=True)
-        rows = {name: delta_reads.read_table(spark, path) for name, path in paths}
+        rows = {name: delta.read_table(spark, path) for name, path in paths}
         self._write(gold_rows(spark, self.config, self.table, rows), batch_id)
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
@@ -142,7 +140,7 @@ class Gold(Flow):
         # The definition may have changed if all is recomputed.
         options["overwriteSchema"] = "true"
         mode = "Overwrite" if self.table.output_mode == "complete" else "Append"
-        if not write_once(rows, self.target_paths[0], options, mode):
+        if not delta.write_once(rows, self.target_paths[0], options, mode):
             # A batch that is written is computed nevertheless, for its state.
             rows.write.format("noop").mode("overwrite").save()
 
@@ -169,7 +167,7 @@ class Gold(Flow):
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return all rows: complete mode and merges rewrite files of older rows."""
-        return ValidationInput(delta_reads.rows_at(self.spark, self.target_paths[0]))
+        return ValidationInput(delta.rows_at(self.spark, self.target_paths[0]))
 
 
 def _rows_before_1970(batch: BatchProgress) -> int:
@@ -188,18 +186,17 @@ def gold_parts(
         rows: the rows of the tables that it reads, by name.
     """
     title, file = f"gold.{table.name}", config.pipeline_file
-    columns = list(dict.fromkeys(column for each in rows.values() for column in each.columns))
 
     def part(name: str, **changes: Any) -> definition.DefinitionPart:
         """Return the part of a key, as the table whose definition has these changes."""
         key, changed = f"{title}.{name}", replace(table.definition, **changes)
         own_rows = partial(gold_rows, spark, config, replace(table, definition=changed), rows)
-        return definition.DefinitionPart(key, file, own_rows, key, columns)
+        return definition.DefinitionPart(key, file, own_rows, key)
 
     match table.definition:
         case Statement() as statement:
             whole = partial(gold_rows, spark, config, table, rows)
-            yield definition.DefinitionPart(title, statement.file, whole, columns=columns)
+            yield definition.DefinitionPart(title, statement.file, whole)
         case Aggregate() as aggregate:
             yield part("session" if aggregate.session else "window", measure={"_rows": "count(*)"})
             for column, sql in aggregate.measure.items():
@@ -209,3 +206,42 @@ def gold_parts(
             yield part("join", columns={"_rows": "1"})
             for column, sql in join.columns.items():
                 yield part(f"columns.{column}", columns={column: sql})
+
+
+def gold_definition(table: GoldTable) -> dict[str, Any]:
+    """Return all settings that determine the rows of a table; a change of them needs a refresh."""
+    tables = [name.removeprefix("silver.") for name in table.tables]
+    names = dict(zip(("source", "with"), tables, strict=False))
+    own, mode = definition.settings_document(table.definition), {"output_mode": table.output_mode}
+    match table.definition:
+        case Statement() as statement:
+            return {"sql": statement.sql, **mode}
+        case Aggregate() as aggregate:
+            if unit := aggregate.calendar_unit:  # a week and 7 days start differently
+                own["window"] = f"calendar {unit}"
+            if aggregate.time_zone == UTC:  # definitions of earlier releases lack it
+                del own["time_zone"]
+    return {**names, **own, **mode}
+
+
+def gold_changes(
+    config: Config, table: GoldTable, then: Mapping[str, Any]
+) -> list[definition.Change]:
+    """Return what has changed in a table's definition, and in the event time of its silver tables.
+
+    Args:
+        config: the current configuration.
+        table: the table's current entry.
+        then: the `gold_definition` that its rows were written with.
+    """
+    # Spark's state identifies measures, and the keys of a join, by position.
+    ordered = () if table.output_mode == "update" else ("measure", "on")
+    changes = definition.changes_between(then, gold_definition(table), ordered)
+    if isinstance(table.definition, Statement):  # windows and joins use event time
+        return changes
+    for silver in table.tables:
+        recorded = checkpoints.read_document(config.layout.checkpoint(silver), "definition") or {}
+        old, new = recorded.get("event_time"), config.silver_tables[silver].event_time
+        if "event_time" in recorded and old != new:
+            changes.append(definition.Change(f"event_time of {silver}", old, new))
+    return changes

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
 from medallion.layers.gold.transform import per_group, windowed
-from medallion.spark import delta_reads
+from medallion.spark import delta
 from medallion.spark.plans import analyzed_plan, catalyst_class, is_comparable
 from medallion.storage.paths import StoragePath
 
@@ -60,7 +60,7 @@ class GroupMerge:
             return
         touched = batch.select(*keys).distinct().persist()
         try:
-            silver = delta_reads.read_table(self._spark, self._silver)
+            silver = delta.read_table(self._spark, self._silver)
             if self._aggregate.where:
                 silver = silver.where(F.expr(self._aggregate.where))
             if self._aggregate.window:

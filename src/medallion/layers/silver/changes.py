@@ -260,17 +260,13 @@ def without_deleted(
         f"and new.{INGESTED_AT} <= old.{INGESTED_AT} + INTERVAL '{tombstone_seconds}' SECOND"
     )
     is_same = " and ".join(f"old.{key} = new.{key}" for key in map(quote_identifier, keys))
-    deletes = by_key(log.where(_deletes_any(log)), keys).where(IS_DELETE).alias("old")
+    hiding = log.where(F.col(IS_DELETE) | _has_old_key(log))
+    deletes = by_key(hiding, keys).where(IS_DELETE).alias("old")
     rows = changes.alias("new").join(deletes, is_hidden & F.expr(is_same), "left_anti")
     if IS_TRUNCATE in log.columns:
         truncates = log.where(F.col(IS_TRUNCATE).isNotNull())
         rows = rows.alias("new").join(F.broadcast(truncates).alias("old"), is_hidden, "left_anti")
     return rows
-
-
-def _deletes_any(log: DataFrame) -> Column:
-    """Return the condition that a row of the log deletes a key."""
-    return F.col(IS_DELETE) | _has_old_key(log)
 
 
 def _has_old_key(log: DataFrame) -> Column:

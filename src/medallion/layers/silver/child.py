@@ -9,21 +9,19 @@ from delta.tables import DeltaTable
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType
+from pyspark.sql.types import ArrayType
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.config.tables import ChildTable
-from medallion.errors import ConfigError
 from medallion.layers import definition, recovery
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import conversions, keys, rules, transform
-from medallion.layers.silver.writer import MERGE_SCHEMA
+from medallion.layers.silver.writer import MERGE_SCHEMA, write_counted
 from medallion.quality.rules import Rule, load_rules
-from medallion.spark import checkpoints, delta_reads
-from medallion.spark.delta_writes import write_once
+from medallion.spark import checkpoints, delta
 from medallion.spark.query import RunningQuery, Sink
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 from medallion.storage.text import Reporter
@@ -77,7 +75,7 @@ class Child(Flow):
             definition.refuse_unstreamable(parent, "append")
             return None
         if self.table.change_keys:  # the first batch reads the complete table
-            options = {**delta_reads.AT_ONCE, "readChangeFeed": "true"}
+            options = {**delta.AT_ONCE, "readChangeFeed": "true"}
             parent = self.stream(self.upstream_paths[0], **options)
         writer = parent.writeStream.outputMode("append")
         write = self._replace_batch if self.table.change_keys else self._append_batch
@@ -103,20 +101,19 @@ class Child(Flow):
         """Append the rows, then quarantine; each commit has the query id and the batch number."""
         once_only = checkpoints.once_only(checkpoints.query_id(self.checkpoint), batch_id)
         silver, quarantine = self.target_paths
-        before = delta_reads.rows_at(batch.sparkSession, silver)
+        before = delta.rows_at(batch.sparkSession, silver)
         rows = self._marked(self._child_rows(batch), before).persist(StorageLevel.DISK_ONLY)
         try:
-            columns = (
+            metrics = (
                 F.count(F.lit(1)).alias(ELEMENTS),
                 F.count_if(transform.DUPLICATE).alias(DUPLICATES),
                 F.count_if(~transform.is_good()).alias("broken"),
                 *transform.lost_metrics(rows),
             )
-            counts = rows.agg(*columns).collect()[0].asDict()
-            good = transform.silver_rows(rows.where(~F.col(transform.DUPLICATE)), self._columns)
-            write_once(good, silver, once_only, counts=lambda: counts)
+            counts = write_counted(rows, self._columns, silver, once_only, metrics, {})
             if counts["broken"]:
-                write_once(transform.quarantine_rows(rows), quarantine, once_only | MERGE_SCHEMA)
+                broken = transform.quarantine_rows(rows)
+                delta.write_once(broken, quarantine, once_only | MERGE_SCHEMA)
         finally:
             rows.unpersist()
 
@@ -131,7 +128,7 @@ class Child(Flow):
         if changed.isEmpty():
             changed.unpersist()
             return
-        parent = delta_reads.read_table(batch.sparkSession, self.upstream_paths[0])
+        parent = delta.read_table(batch.sparkSession, self.upstream_paths[0])
         parent = parent.join(changed, list(parent_keys), "left_semi")
         marked = self._marked(self._child_rows(parent), self.rows().limit(0))
         rows = quarantine_duplicates(marked).persist(StorageLevel.DISK_ONLY)
@@ -157,17 +154,12 @@ class Child(Flow):
             metrics = super().batch_metrics(batches)
             counts = [self._counts.pop(number, {}) for number in batches]
         else:
-            counts = self._committed_counts(batches) if batches else []
+            counts = [each.user_metadata for each in self.commits(batches)]
             metrics = {
                 "rows_in": sum(each.get(ELEMENTS, 0) for each in counts),
                 "duplicate_rows": sum(each.get(DUPLICATES, 0) for each in counts),
             }
         return metrics | conversions.lost_summary(counts, self.table.name, self.say).record()
-
-    def _committed_counts(self, batches: range) -> list[dict[str, Any]]:
-        application = checkpoints.query_id(self.checkpoint)
-        written = delta_log.transactions(self.target_paths[0], batches.start, application)
-        return [each.user_metadata for each in written if each.number in batches]
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[definition.DefinitionPart]:
         """Yield its SQL, each part by itself."""
@@ -176,12 +168,10 @@ class Child(Flow):
 
         def part(key: str, sql: str, rows: DataFrame) -> definition.DefinitionPart:
             title = f"{entry}.{key}"
-            return definition.DefinitionPart(
-                title, file, partial(rows.selectExpr, sql), title, rows.columns
-            )
+            return definition.DefinitionPart(title, file, partial(rows.selectExpr, sql), title)
 
         if table.explode:
-            yield part("explode", table.explode, parent)
+            yield part("explode", f"posexplode({table.explode})", parent)
         rows = elements(parent, replace(table, where=None))
         if table.where:
             yield part("where", table.where, rows)
@@ -204,22 +194,12 @@ def elements(parent: DataFrame, table: ChildTable) -> DataFrame:
     """Return the parent's rows, once per element, that meet the table's condition.
 
     Raises:
-        ConfigError: `explode` gives neither an array nor a map, or `key` is a column already.
+        AnalysisException: `explode` gives neither an array nor a map.
     """
     rows = parent
     if table.explode:
         type_ = parent.select(F.expr(table.explode)).schema[0].dataType
-        if not isinstance(type_, ArrayType | MapType):
-            raise ConfigError(
-                f"silver.{table.name}: explode is {type_.simpleString()}, neither an array nor a "
-                "map. Name another column, or convert it with from_json or split."
-            )
         names = ["pos", "item"] if isinstance(type_, ArrayType) else ["pos", "key", "item"]
-        if {*names} & {*parent.columns}:
-            raise ConfigError(
-                f"silver.{table.name}: explode adds the column key, which silver.{table.parent} "
-                "already has. Rename that column."
-            )
         function = F.posexplode_outer if table.outer else F.posexplode
         rows = parent.select("*", function(F.expr(table.explode)).alias(*names))
     return rows.where(F.expr(table.where)) if table.where else rows

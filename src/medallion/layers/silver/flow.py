@@ -17,9 +17,8 @@ from medallion.layers.silver import conversions, keys, rules, transform
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import SilverTables, SilverWriter
-from medallion.spark import checkpoints, delta_reads
+from medallion.spark import checkpoints, delta
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
-from medallion.state.runs import RescuedSummary
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
@@ -32,7 +31,6 @@ class Silver(Flow):
         # As the query started: suites and configuration may have changed since.
         self._rules: dict[str, Any] = {}
         self._lookup: LookupJoin | None = None
-        self._lost = ""  # SQL of lost values
         self._last_batch: int | None = None  # with the rules of an interrupted run
         self._writer: SilverWriter | None = None
 
@@ -47,7 +45,7 @@ class Silver(Flow):
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         # A batch reads complete versions, so that its rows can be read again by version. The first
         # batch reads the complete table.
-        path, options = self.upstream_paths[0], delta_reads.AT_ONCE
+        path, options = self.upstream_paths[0], delta.AT_ONCE
         bronze = self.stream(path, **options)
         self.source = unwrapped(self.source, bronze)
         document = self._prepare_rules(bronze, recorded)
@@ -80,7 +78,7 @@ class Silver(Flow):
         if trigger is None:
             definition.refuse_unstreamable(rows, "append")
             return None
-        self._writer = SilverWriter(self, document, self._lookup)
+        self._writer = SilverWriter(self, apply_rules, document["late"], self._lookup)
         sink = Sink(self._writer, last=self._last_batch)
         return self.start_query(rows.writeStream.outputMode("append"), trigger, sink)
 
@@ -89,14 +87,14 @@ class Silver(Flow):
         lost, source = {}, self.source
         if source.on_conversion == "warn":
             lost = conversions.lost_values(self.spark, source, source.silver, source.event_time)
-        self._lost = conversions.lost_struct(source, lost, bronze.columns)
-        return partial(rules.bind_rules(source, document), lost=self._lost)
+        sql = conversions.lost_struct(source, lost, bronze.columns)
+        return partial(rules.bind_rules(source, document), lost=sql)
 
     def _rows_to_write(self, checked: DataFrame) -> DataFrame:
         """Return the rows without duplicates; but each change record is kept."""
         source = self.source
         if source.cdc:
-            return transform.count_all(checked)
+            return checked
         return transform.deduplicate(checked, source.keys, source.event_time, source.watermark.text)
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[definition.DefinitionPart]:
@@ -143,14 +141,16 @@ class Silver(Flow):
         Raises:
             MedallionError: changes of bronze are lost.
         """
-        rows, lookup = self._started_writer.batch_counts(batches), self._lookup
+        writer, lookup = self._started_writer, self._lookup
+        rows = writer.batch_counts(batches)
         dropped = {number: rows[number].duplicates for number in batches}
         for number in filter(dropped.get, batches if self.source.cdc else ()):
             raise MedallionError(
                 f"{self.name} lacks {counted(dropped[number], 'change')} that batch {number} read: "
                 f"rebuild it with medallion refresh {self.name}."
             )
-        lost = self._count_lost({number: rows[number].read for number in batches})
+        counts = (commit.user_metadata for commit in writer.commits(batches))
+        lost = conversions.lost_summary(counts, self.source.name, self.say)
         return {
             **lost.record(),
             "rows_in": sum(rows[number].read for number in batches),
@@ -158,27 +158,6 @@ class Silver(Flow):
             "late_rows": sum(rows[number].late for number in batches),
             "unmatched_rows": sum(each.unmatched for each in rows.values()) if lookup else None,
         }
-
-    def _count_lost(self, rows_read: Mapping[int, int]) -> RescuedSummary:
-        """Count the values that conversions lost in good rows, and report them.
-
-        Args:
-            rows_read: the rows that each batch read. What Spark observed of some rows only, or in
-                an interrupted process, is counted again.
-        """
-        if not self._lost:
-            return RescuedSummary()
-        observed = []
-        for number, read in rows_read.items():
-            batch = self.started_run.batches.get(number)
-            metrics = [*batch.observed.values()] if batch else []
-            if sum(each["rows"] for each in metrics) < read:
-                tables = SilverTables.of_source(self.config, self.source.name)
-                apply_rules = rules.bind_rules(self.source, self._rules)
-                rows = apply_rules(tables.batch_rows(self.spark, number), lost=self._lost)
-                metrics = [rows.agg(*transform.lost_metrics(rows)).collect()[0].asDict()]
-            observed += metrics
-        return conversions.lost_summary(observed, self.source.name, self.say)
 
     @property
     def _started_writer(self) -> SilverWriter:

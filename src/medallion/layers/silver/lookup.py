@@ -9,7 +9,6 @@ import csv
 import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,14 +16,12 @@ from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.files.content import READ_ERRORS, open_unpacked
-from medallion.ingest.parsing.converted import value_of_type
+from medallion.ingest.parsing.times import value_of_type
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, failed_rules
-from medallion.spark import checkpoints
-from medallion.spark.delta_reads import escape_path
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark import checkpoints, delta
 from medallion.spark.plans import CONFIG_TYPES
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
@@ -103,7 +100,7 @@ class LookupJoin:
         Raises:
             MedallionError: the lookup table cannot be read, or is not valid.
         """
-        path = escape_path(self._copy_for(batch))
+        path = delta.escape_path(self._copy_for(batch))
         return self._join(rows, rows.sparkSession.read.schema(self._ddl).parquet(path))
 
     def join_current(self, rows: DataFrame) -> DataFrame:
@@ -112,8 +109,7 @@ class LookupJoin:
         Raises:
             MedallionError: the lookup table cannot be read, or is not valid.
         """
-        with self._named_errors():
-            return self._join(rows, self._open().rows())
+        return self._join(rows, self._open().rows())
 
     def _open(self) -> LookupTable:
         return open_lookup_table(self._spark, self._path, self.name, self._types)
@@ -125,14 +121,6 @@ class LookupJoin:
     @property
     def _ddl(self) -> str:
         return ", ".join(f"`{column}` {type_}" for column, type_ in self._types.items())
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """Replace Spark's errors by a MedallionError that names the table."""
-        try:
-            yield
-        except SPARK_ERRORS as error:
-            raise MedallionError(f"{self.name} cannot be read: {one_line(str(error))}.") from None
 
     def _copy_for(self, batch: int) -> StoragePath:
         """Return the path of the copy that a batch reads; make it if the lookup table changed.
@@ -155,8 +143,7 @@ class LookupJoin:
         copy = directory / version
         if copy == last and copy.is_stored():
             return copy
-        with self._named_errors():
-            table.rows().write.mode("overwrite").parquet(str(copy))
+        table.rows().write.mode("overwrite").parquet(str(copy))
         copy.sync()
         checkpoints.write_document(self._checkpoint, _COPY, {"of": version})
         for other in directory.children():
@@ -226,7 +213,7 @@ def _open_delta(
     version = table.version()
 
     def rows() -> DataFrame:
-        pinned = spark.read.format("delta").option("versionAsOf", str(version)).load(str(path))
+        pinned = delta.read_table(spark, path, version)
         _refuse_missing_columns(name, pinned.columns, types)
         return _typed_rows(pinned, name, types)
 

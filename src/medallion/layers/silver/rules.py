@@ -31,7 +31,7 @@ from medallion.layers.silver import conversions, keys, transform
 from medallion.layers.silver.envelope import Envelope
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, delta
 from medallion.spark.plans import fields_in
 from medallion.storage.table_specs import (
     CORRUPT,
@@ -313,16 +313,16 @@ def sql_parts(
         rules: the document.
         join: joins the lookup table, if the source has one.
     """
-    name, file, time = source.name, config.pipeline_file, source.event_time
+    name, file = source.name, config.pipeline_file
     for column, sql in source.silver.items():
         key = f"sources.{name}.silver.{column}"
-        title, rows = f"silver.{name}.{column}", partial(_select, bronze, column, sql, time)
-        yield DefinitionPart(title, file, rows, key, bronze.columns)
+        title, rows = f"silver.{name}.{column}", partial(bronze.selectExpr, sql)
+        yield DefinitionPart(title, file, rows, key)
     columns = _change_columns(source)
     for column in filter(columns.__contains__, _CHANGE_KEYS):  # other SQL is not the user's
         key = f"sources.{name}.{_CHANGE_KEYS[column]}"
         rows = partial(bind_rules(source, NO_RULES, {column: columns[column]}), bronze)
-        yield DefinitionPart(key, file, rows, key, (*source.silver, *bronze.columns))
+        yield DefinitionPart(key, file, rows, key)
     silver = bind_rules(source, NO_RULES)(bronze)
     for layer, rows_of_layer in (("bronze", bronze), ("silver", join(silver) if join else silver)):
         yield from rule_parts(config, f"{layer}.{name}", rows_of_layer, rules[layer])
@@ -340,12 +340,8 @@ def rule_parts(
     """
     suite = suite_path(config.conf_dir, table)
     for rule, broken in conditions.items():
-        title, result = f"the rule {rule} of {table}", partial(rows.selectExpr, broken)
-        yield DefinitionPart(title, suite, result, columns=rows.columns)
-
-
-def _select(rows: DataFrame, name: str, sql: str, event_time: str = "") -> DataFrame:
-    return rows.select(transform.silver_column(name, sql, event_time))
+        title = f"the rule {rule} of {table}"
+        yield DefinitionPart(title, suite, partial(rows.selectExpr, broken))
 
 
 def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: DataFrame) -> None:
@@ -362,7 +358,7 @@ def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: Dat
     if isinstance(type_, (T.TimestampType, T.TimestampNTZType, T.DateType)):
         return
     if isinstance(type_, T.StringType):
-        rows = bronze.sparkSession.read.format("delta").load(str(config.layout.table(table)))
+        rows = delta.read_table(bronze.sparkSession, config.layout.table(table))
         values = rows.select(time).where("value is not null").limit(_CHECKED_TIMES)
         has_times, example = values.agg(
             F.bool_or(F.col("value").try_cast("timestamp").isNotNull()),

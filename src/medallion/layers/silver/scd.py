@@ -10,14 +10,11 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.tables import CdcConfig
-from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.definition import settings_document
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import changes
-from medallion.spark import checkpoints, delta_reads
-from medallion.spark.delta_writes import write_once
-from medallion.spark.plans import is_comparable
+from medallion.spark import checkpoints, delta
 from medallion.spark.query import RunningQuery, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
@@ -50,28 +47,20 @@ class Scd(Flow):
             UsageError: its checkpoint is missing or corrupt.
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
-        log = delta_reads.read_table(self.spark, *self.upstream_paths)
-        self._refuse_unorderable(log)
+        log = delta.read_table(self.spark, self.upstream_paths[0])
         rows = table_rows(log.where("false"), self.source)
         self.create_tables(rows)
         self.refuse_changed_definition(scd_definition(self.source), rows)
         if trigger is None:
             return None
-        stream = self.stream(self.upstream_paths[0], **delta_reads.AT_ONCE)
+        stream = self.stream(self.upstream_paths[0], **delta.AT_ONCE)
         writer = stream.writeStream.outputMode("append")
         merge = ChangeMerge(self.config, self.source, self.say)
         return self.start_query(writer, trigger, Sink(merge))
 
-    def _refuse_unorderable(self, log: DataFrame) -> None:
-        type_ = log.schema[SEQUENCE].dataType
-        if not is_comparable(type_):
-            key = f"{self.config.pipeline_file}: sources.{self.source.name}.cdc.sequence_by"
-            order = "which has no order: give a number, a time or a string"
-            raise ConfigError(f"{key} is {type_.simpleString()}, {order}.")
-
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return all rows: a merge rewrites files of older rows."""
-        rows = delta_reads.rows_at(self.spark, self.target_paths[0])
+        rows = delta.rows_at(self.spark, self.target_paths[0])
         return ValidationInput(rows, merge_keys(self.source))
 
 
@@ -207,25 +196,27 @@ class ChangeMerge:
             first: the time of the first ingestion among them.
             is_complete: whether the batch concerns all keys, and not its own alone.
         """
-        log = delta_reads.read_table(batch.sparkSession, self._log)
-        seconds, nulls = self._cdc.tombstone_retention.seconds, self._cdc.ignore_null_updates
+        log = delta.read_table(batch.sparkSession, self._log)
+        cdc = self._cdc
+        seconds, nulls = cdc.tombstone_retention.seconds, cdc.ignore_null_updates
         if not self._has_unavailable:
             known = self._has_unavailable
             self._has_unavailable = self._find(log if known is None else batch, UNAVAILABLE)
-        is_history, has_deletes = self._cdc.stored_as_scd_type == 2, self._has_deletes
+        is_history = cdc.stored_as_scd_type == 2
+        can_delete = cdc.apply_as_deletes or cdc.apply_as_truncates or self._source.is_debezium
         needs_log = is_history or nulls or is_complete or self._has_unavailable
-        if has_deletes and not needs_log and time.time() - first >= seconds - _ROUNDING:
+        if can_delete and not needs_log and time.time() - first >= seconds - _ROUNDING:
             # Replayed changes may be older than others by more than the retention.
             newest = log.agg(F.max(F.col(INGESTED_AT).cast("double"))).collect()[0][0]
             needs_log = newest - first >= seconds - _ROUNDING
         if not needs_log:
             latest = changes.latest_changes(batch, self._keys)
-            if has_deletes:
+            if can_delete:
                 since = F.timestamp_seconds(F.lit(first - seconds - _ROUNDING))
                 recent = log.where(F.col(INGESTED_AT) >= since)
                 latest = changes.without_deleted(latest, recent, self._keys, seconds)
             return latest, self._comparison(latest, ">")
-        log = delta_reads.rows_at(batch.sparkSession, self._log)
+        log = delta.rows_at(batch.sparkSession, self._log)
         touched = (log if is_complete else batch).select(*self._keys)
         if self._has_unavailable:  # a row that moved may have values of a key of the batch
             touched = touched.union(log.where(changes.is_move(log, self._keys)).select(*self._keys))
@@ -248,15 +239,10 @@ class ChangeMerge:
 
     def _gone(self, rows: DataFrame, touched: DataFrame) -> DataFrame:
         """Return deletes of the spans of some keys that the table has and the rows do not."""
-        table = delta_reads.read_table(rows.sparkSession, self._table)
+        table = delta.read_table(rows.sparkSession, self._table)
         keys = merge_keys(self._source)
         old = table.join(touched, self._keys, "left_semi").select(*keys)
         return old.join(rows, keys, "left_anti").withColumn(IS_DELETE, F.lit(True))
-
-    @property
-    def _has_deletes(self) -> bool:
-        cdc = self._cdc
-        return bool(cdc.apply_as_deletes or cdc.apply_as_truncates or self._source.is_debezium)
 
     def _comparison(self, rows: DataFrame, operator: str) -> str:
         new = changes.order_sql(rows, self._keys, "new")
@@ -265,8 +251,8 @@ class ChangeMerge:
 
     def _insert(self, rows: DataFrame, once_only: Mapping[str, str]) -> None:
         """Append rows that are no deletes in one commit, in half the time of a merge."""
-        columns = delta_reads.read_table(rows.sparkSession, self._table).columns
-        write_once(rows.where(f"not {IS_DELETE}").select(*columns), self._table, once_only)
+        columns = delta.read_table(rows.sparkSession, self._table).columns
+        delta.write_once(rows.where(f"not {IS_DELETE}").select(*columns), self._table, once_only)
 
     def _execute(self, rows: DataFrame, condition: str, key_range: Sequence[Any]) -> None:
         """Merge rows in one commit.

@@ -98,12 +98,6 @@ def _with_derived(rows: DataFrame, derived: Mapping[str, str], bronze: Sequence[
     return added.select(*rows.columns, *derived)
 
 
-def count_all(rows: DataFrame) -> DataFrame:
-    """Return all rows of `apply_rules`; a query observes their number as `all.rows`, and losses."""
-    counted = rows.observe("all", F.count(F.lit(1)).alias("rows"), *lost_metrics(rows))
-    return counted.drop(_IS_GOOD, LOST)
-
-
 def silver_column(name: str, sql: str, event_time: str) -> Column:
     """Return a column of silver; the event time is cast to a timestamp, null if it is no time."""
     column = F.expr(sql)
@@ -196,12 +190,11 @@ def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark
     """
     (name, other), (identified, others) = PARTS, split_by_identity(rows, keys)
     count, earliest = F.count(F.lit(1)).alias("rows"), F.unix_millis(F.min(event_time))
-    metrics = lost_metrics(rows)
-    identified = identified.observe(name, count, earliest.alias("earliest"), *metrics).drop(LOST)
+    identified = identified.observe(name, count, earliest.alias("earliest"))
     first = identified.withWatermark(event_time, watermark)
     if event_time in keys:
         first = first.dropDuplicates(list(keys))
-    return first.unionByName(others.observe(other, count, *metrics).drop(LOST))
+    return first.unionByName(others.observe(other, count))
 
 
 def mark_duplicates(

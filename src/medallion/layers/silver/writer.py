@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,11 +18,11 @@ from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.rules import LATE_RULE, bind_rules
-from medallion.spark import checkpoints, delta_reads, jvm
-from medallion.spark.delta_writes import ROWS_READ, write_once
+from medallion.layers.silver.rules import LATE_RULE, BoundRules
+from medallion.spark import checkpoints, delta, jvm
 from medallion.spark.plans import is_comparable
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.delta_log import Transaction
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
@@ -93,7 +93,7 @@ class SilverTables:
             files = delta_log.added_files(self.bronze, first, last)
         if not all(file.is_stored() for file in files):
             raise _unrecorded_error(self, batch, "rows that it read are gone")
-        return delta_reads.rows_of(spark, self.bronze, files)
+        return delta.rows_of(spark, self.bronze, files)
 
 
 def _unrecorded_error(tables: SilverTables, batch: int, reason: str) -> UsageError:
@@ -123,18 +123,21 @@ class BatchCounts(NamedTuple):
 class SilverWriter:
     """Writes the micro-batches of one source; a batch that runs twice is written once."""
 
-    def __init__(self, flow: Flow, rules: dict[str, Any], lookup: LookupJoin | None) -> None:
+    def __init__(
+        self, flow: Flow, apply_rules: BoundRules, late: str, lookup: LookupJoin | None
+    ) -> None:
         """Open the tables of a source.
 
         Args:
             flow: the flow of the source.
-            rules: the document of the rules that the query started with.
+            apply_rules: the rules that the query started with.
+            late: its setting for late rows.
             lookup: the lookup join, if the source has one.
         """
         self.spark, self.source = flow.spark, flow.source
         self.tables = SilverTables.of_source(flow.config, flow.source.name)
-        self._apply_rules, self._lookup = bind_rules(flow.source, rules), lookup
-        self.quarantines_late = rules["late"] == "quarantine"
+        self._apply_rules, self._lookup = apply_rules, lookup
+        self.quarantines_late = late == "quarantine"
         self._replayed_until = replayed_until(self.tables.checkpoint)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -161,6 +164,11 @@ class SilverWriter:
         """The id of the query, which has started."""
         return checkpoints.query_id(self.tables.checkpoint)
 
+    @cached_property
+    def _late_id(self) -> str:
+        """The id of the commits of late rows that the query's state dropped."""
+        return checkpoints.late_id(self.tables.checkpoint)
+
     def _write(self, rows: DataFrame, application: str, batch_id: int, rows_read: int = 0) -> None:
         """Append the rows that are no duplicates, to silver first; each commit is made once.
 
@@ -178,25 +186,22 @@ class SilverWriter:
         marks = {LATE_ROWS: transform.LATE, UNMATCHED_ROWS: transform.UNMATCHED}
         conditions |= {name: F.col(mark) for name, mark in marks.items() if mark in rows.columns}
         metrics = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
+        metrics += transform.lost_metrics(rows)
         columns = self.source.silver_columns
         new = rows.where(~F.col(transform.DUPLICATE))
-        written = delta_log.committed_version(tables.silver, application, batch_id, self._query)
-        if rows_read and written is None:
-            # In the same job: a separate one would run the batch through the state a second time.
-            observation = Observation()
-            good = transform.silver_rows(new.observe(observation, *metrics), columns)
-            read = {ROWS_READ: rows_read}
-            write_once(good, tables.silver, once_only, counts=lambda: read | observation.get)
-            numbers = observation.get
-        else:  # a batch that is written is computed nevertheless, for its state
+        if rows_read:
+            read = {delta.ROWS_READ: rows_read}
+            numbers = write_counted(new, columns, tables.silver, once_only, metrics, more=read)
+        else:
             numbers = new.agg(*metrics).collect()[0].asDict()
-            if numbers["good"] and written is None:
+            if numbers["good"]:
                 good = transform.silver_rows(new, columns)
-                write_once(good, tables.silver, once_only, counts=lambda: numbers)
+                delta.write_once(good, tables.silver, once_only, counts=lambda: numbers)
         if numbers["broken"]:
             if transform.BRONZE not in rows.columns:  # they are read from bronze again
                 new = self._apply_rules(tables.batch_rows(rows.sparkSession, batch_id))
-            write_once(transform.quarantine_rows(new), tables.quarantine, once_only | MERGE_SCHEMA)
+            broken = transform.quarantine_rows(new)
+            delta.write_once(broken, tables.quarantine, once_only | MERGE_SCHEMA)
 
     def _mark_dropped(self, batch: DataFrame, batch_id: int) -> DataFrame:
         """Mark duplicates, and late rows, unless the query's state drops them."""
@@ -231,7 +236,7 @@ class SilverWriter:
         """Return a table without a batch's commit, and without later ones if it has that."""
         written = delta_log.committed_version(table, application, batch_id, self._query)
         before = delta_tables.table_version(table) if written is None else written - 1
-        return spark.read.format("delta").option("versionAsOf", before).load(str(table))
+        return delta.read_table(spark, table, before)
 
     def _may_have_late_rows(self, batch_id: int, rows_read: int) -> bool:
         """Return False if all rows of a batch, which has run, are after its watermark.
@@ -264,7 +269,7 @@ class SilverWriter:
 
         With `late: quarantine`, late rows go to quarantine under the rule `late`.
         """
-        tables, late_id = self.tables, checkpoints.late_id(self.tables.checkpoint)
+        tables, late_id = self.tables, self._late_id
         silver, keys = self._before(self.spark, tables.silver, late_id, batch_id), self.source.keys
         rows = self._apply_rules(tables.batch_rows(self.spark, batch_id))
         # State drops by the watermark of the batch before, which is not later than the batch's.
@@ -290,7 +295,7 @@ class SilverWriter:
 
     def _validated(self, quarantine: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows of quarantine that break one of these rules, with silver's columns."""
-        bronze = delta_reads.read_table(self.spark, self.tables.bronze)
+        bronze = delta.read_table(self.spark, self.tables.bronze)
         breaks = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, names)))
         rows = quarantine.where(breaks).drop(FAILED_RULES)
         return self._apply_rules(transform.with_bronze_columns(rows, bronze))
@@ -304,25 +309,56 @@ class SilverWriter:
         Raises:
             UsageError: an older version of medallion wrote a batch, without counts.
         """
-        if not batches:
-            return {}
-        tables, late_id = self.tables, checkpoints.late_id(self.tables.checkpoint)
         read, written, late, unmatched = (Counter[int]() for _ in range(4))
-        for each in delta_log.transactions(tables.silver, batches.start, self._query, late_id):
+        for each in self.commits(batches):
             written[each.number] += each.rows
             unmatched[each.number] += each.user_metadata.get(UNMATCHED_ROWS, 0)
-            if each.application == late_id:
+            if each.application == self._late_id:
                 late[each.number] += each.rows
-            elif ROWS_READ not in each.user_metadata:
-                raise _unrecorded_error(tables, each.number, "an older version wrote it")
+            elif delta.ROWS_READ not in each.user_metadata:
+                raise _unrecorded_error(self.tables, each.number, "an older version wrote it")
             else:
-                read[each.number] = each.user_metadata[ROWS_READ]
+                read[each.number] = each.user_metadata[delta.ROWS_READ]
                 late[each.number] += each.user_metadata.get(LATE_ROWS, 0)
-        for each in delta_log.transactions(tables.quarantine, batches.start, self._query, late_id):
+        for each in self.commits(batches, self.tables.quarantine):
             written[each.number] += each.rows
         return {
             n: BatchCounts(read[n], read[n] - written[n], late[n], unmatched[n]) for n in batches
         }
+
+    def commits(self, batches: range, table: StoragePath | None = None) -> list[Transaction]:
+        """Return the commits of some batches to silver, or to another table of the query."""
+        ids = self._query, self._late_id
+        return delta_log.batch_commits(table or self.tables.silver, batches, *ids)
+
+
+def write_counted(
+    rows: DataFrame,
+    columns: Sequence[str],
+    table: StoragePath,
+    once_only: Mapping[str, str],
+    metrics: Sequence[Column],
+    more: Mapping[str, int],
+) -> dict[str, Any]:
+    """Append the good rows that are no duplicates, with counts in their commit; return the counts.
+
+    The rows are counted in the same job: a separate one would compute them, and a query's state, a
+    second time. Rows that are written already are counted nevertheless, for the state.
+
+    Args:
+        rows: the rows, with `_is_duplicate`.
+        columns: those of the table.
+        table: the table.
+        once_only: the options of the commit.
+        metrics: aggregates over all of the rows.
+        more: further counts for the commit.
+    """
+    observation = Observation()
+    new = rows.observe(observation, *metrics).where(~F.col(transform.DUPLICATE))
+    good = transform.silver_rows(new, columns)
+    if delta.write_once(good, table, once_only, counts=lambda: {**observation.get, **more}):
+        return observation.get
+    return rows.agg(*metrics).collect()[0].asDict()
 
 
 def mark_duplicates(

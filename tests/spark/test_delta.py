@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.spark import checkpoints, delta_writes
-from medallion.spark.delta_writes import write_once
+from medallion.spark import checkpoints, delta
+from medallion.spark.delta import write_once
 from medallion.spark.errors import SPARK_ERRORS
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
@@ -94,17 +94,17 @@ def test_writer_that_resumes_late_is_refused(
 ) -> None:
     """It looked before another process, which took its place, committed the same batch."""
     write_once(spark.range(1), table, checkpoints.once_only("a", 0))
-    look = delta_writes._is_committed
+    look = delta._is_committed
 
     def look_too_early(transaction: Any, *batch: Any) -> bool:
         is_committed = look(transaction, *batch)
         with monkeypatch.context() as patch:
-            patch.setattr(delta_writes, "_is_committed", look)
+            patch.setattr(delta, "_is_committed", look)
             write_once(spark.range(20, 21), table, checkpoints.once_only(application, 1))
         return is_committed
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta_writes, "_is_committed", look_too_early)
+        patch.setattr(delta, "_is_committed", look_too_early)
         if is_refused:
             with pytest.raises(SPARK_ERRORS, match=r"ConcurrentTransaction|CONCURRENT_TRANSACTION"):
                 write_once(spark.range(10, 11), table, checkpoints.once_only("a", 1))
