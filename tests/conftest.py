@@ -67,9 +67,9 @@ QUICK_STREAMS = {
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
+_QUERIES_ON_S3 = {name: value for name, value in S3_FIXED.items() if name.startswith("spark.sql.")}
 # What only the start of Spark can set; `s3_spark` sets the rest.
-_CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
-START_ON_S3 = {name: S3_FIXED[name] for name in S3_FIXED if name != _CHECKPOINTS}
+START_ON_S3 = {name: value for name, value in S3_FIXED.items() if name not in _QUERIES_ON_S3}
 started: Counter[str] = Counter()
 """What the current test has started."""
 
@@ -229,7 +229,7 @@ def s3_spark(
             hadoop.set(
                 f"fs.s3a.bucket.{bucket.name}.{name.removeprefix('spark.hadoop.fs.s3a.')}", value
             )
-    with changed_settings(spark, {_CHECKPOINTS: production[_CHECKPOINTS]}):
+    with changed_settings(spark, _QUERIES_ON_S3):
         yield spark
     jvm: Any = spark._jvm
     jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(bucket.url()), hadoop).close()
