@@ -12,7 +12,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.config.model import SourceConfig
-from medallion.discover import debezium, entry
+from medallion.discover import changes, entry
 from medallion.discover.entry import NewSource
 from medallion.discover.files import input_files
 from tests.support import PROJECT
@@ -386,4 +386,4 @@ def test_one_message_is_not_its_schema(tmp_path: Path) -> None:
     ],
 )
 def test_order_of_changes_is_said(source: dict[str, Any], reason: str) -> None:
-    assert debezium.change_order([source])[1] == reason
+    assert changes._change_order([source])[1] == reason

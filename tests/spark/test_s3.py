@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import deltalake
@@ -180,7 +181,8 @@ def stream(spark: SparkSession, bucket: Bucket, is_stateful: bool = False) -> No
 @pytest.mark.usefixtures("production_streams")
 def test_stream_keeps_state_on_s3(s3_spark: SparkSession, bucket: Bucket) -> None:
     """Also after an attempt that failed before it wrote state: its folders have markers."""
-    state = s3_spark._jvm.org.apache.hadoop.fs.Path(bucket.url("_checkpoints/silver/state/0/0"))
+    jvm: Any = s3_spark._jvm
+    state = jvm.org.apache.hadoop.fs.Path(bucket.url("_checkpoints/silver/state/0/0"))
     state.getFileSystem(s3_spark.sparkContext._jsc.hadoopConfiguration()).mkdirs(state)
     for numbers in ([1, 2], [2, 3]):
         append(s3_spark, bucket.url("bronze"), *numbers)
