@@ -195,6 +195,13 @@ def test_columns_of_a_declared_schema(project: Project) -> None:
     assert "sources.sales.silver.shop reads shop, which is not a column of bronze.sales" in error
     sales["silver"] = {"at": "time", "shop": "shop_name"}
     assert project.check().errors == []
+    # A field of the document has its path as its name.
+    sales |= {"record_path": "rows", "record_fields": ["meta.region"]}
+    sales["silver"]["region"] = "region"
+    (error,) = project.check().errors
+    assert "reads region, which is not a column of bronze.sales" in error
+    sales["silver"]["region"] = "meta_region"
+    assert project.check().errors == []
 
 
 def test_column_of_silver_that_hides_one_of_bronze(project: Project) -> None:

@@ -281,7 +281,6 @@ def known_columns(config: Config, source: SourceConfig) -> Collection[str] | Non
         return None
     names = [*(source.schema or ()), *source.hints, *version.columns]
     names += [*source.partition_columns, *source.record_fields]
-    names += [path.rpartition(".")[2] for path in source.record_fields]
     # A column has `_` in place of characters that Delta refuses.
     names += [column_name(name) for name in names]
     return bronze_columns(dict.fromkeys(names, "string"), source.origin_columns)
