@@ -77,6 +77,11 @@ CSV: dict[str, tuple[str, dict[str, Any]]] = {
         + "".join(f"{n},{at},x\n" for n, at in enumerate(NUMBERED)),
         {"skipRows": 3},
     ),
+    "a title of a sheet": (
+        "Report;;\nMay, 2026;;\n;;\nid;at;n\n"
+        + "".join(f"{n};{at};x\n" for n, at in enumerate(NUMBERED)),
+        {"delimiter": ";", "skipRows": 3},
+    ),
     "names that are empty or repeated": (
         ",at,n,n\n" + "".join(f"{n},{at},x,y\n" for n, at in enumerate(NUMBERED)),
         {},

@@ -169,6 +169,9 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     few = len(valid) * 10 < len(rows) * (5 if is_named else 9)
     if not valid or few or width < (1 if is_named else 2):
         return None
+    if width > 2:  # spreadsheets write a title with empty fields beside it
+        named = (n for n, (_, row) in enumerate(valid) if sum(map(bool, row)) > 1)
+        valid = valid[next(named, 0) :]
     by = _DELIMITERS[options.get("delimiter", ",")]
     reason = f"{len(valid)} of {len(rows)} lines have {counted(width, 'field')} between {by}"
     if valid[0][1] is not first and "comment" not in options:
