@@ -244,7 +244,7 @@ def test_apply_killed_at_each_write(
         watch.begin(shop.lakehouse.root, None)
         try:
             pipeline = shop.lakehouse.pipeline()
-            resume.resume_commands(spark, shop.config, pipeline.runs, LAYERS, lambda _: None)
+            resume.resume_commands(pipeline, LAYERS)
             refresh.apply_edits(pipeline, [edit.table for edit in find_edits(shop.config)])
         except (Killed, MedallionError):
             kills += 1

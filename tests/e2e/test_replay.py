@@ -220,7 +220,7 @@ def test_interrupted_replay_is_completed(
         assert not plan_run(orders.config, RunRecords(orders.config.layout)).is_idle
         pipeline = orders.pipeline()
         with suppress(KeyboardInterrupt):
-            resume.resume_commands(orders.spark, orders.config, pipeline.runs, LAYERS, print)
+            resume.resume_commands(pipeline, LAYERS)
     steps = ("note", "silver", "quarantine", "record", "staged rows")
     assert interrupted == [steps[:count] for count in range(1, 6)]
     check(orders, AFTER, everything=True)

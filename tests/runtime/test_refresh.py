@@ -163,8 +163,7 @@ def check_next_run(lakehouse: Lakehouse) -> None:
 
 
 def resume_commands(lakehouse: Lakehouse) -> None:
-    pipeline = lakehouse.pipeline()
-    resume.resume_commands(pipeline.spark, pipeline.config, pipeline.runs, LAYERS, print)
+    resume.resume_commands(lakehouse.pipeline(), LAYERS)
 
 
 def kill_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -117,9 +118,10 @@ def built(home: Home) -> Home:
 
 def resume(home: Home, *layers: str) -> list[str]:
     """Resume the swap as the next process does, and return its messages."""
-    messages, spark = list[str](), Spark()
-    runs = RunRecords(home.layout, run_id="later", command="nightly")
-    resume_commands(spark, home.config, runs, layers or LAYERS, messages.append)  # type: ignore[arg-type]
+    messages, runs = list[str](), RunRecords(home.layout, run_id="later", command="nightly")
+    known: dict[str, Any] = {"spark": Spark(), "runs": runs, "report": messages.append}
+    pipeline: Any = SimpleNamespace(config=home.config, **known)
+    resume_commands(pipeline, layers or LAYERS)
     return messages
 
 

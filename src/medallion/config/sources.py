@@ -29,13 +29,15 @@ _FILE_KEYS = (
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # such as s3://bucket
 _PARTITIONS = "a list of columns such as [date, hour]"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
+_COLUMN = "the name of a silver column"
 _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
 
 
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
     is_debezium = node.value.get("format") == _DEBEZIUM
-    node = _with_debezium_defaults(node) if is_debezium else _with_snapshot_defaults(node)
+    node = _with_defaults(node)
+    no_time = None if "cdc" in node.value else ...  # change records need none
     file_format = node.choice("format", (*model.FORMATS, _DEBEZIUM))
     node.allow_only(*_known_keys(file_format))
     stream, lookup = model.STREAMS.get(file_format), _lookup_key(node)
@@ -43,7 +45,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         name=name,
         hints=node.optional("hints", values.schema_of, values.COLUMNS) or {},
         lookup=node.child(lookup).parse(LookupConfig) if lookup in node.value else None,
-        event_time=_parse_event_time(node),
+        event_time=node.get("event_time", values.non_blank_string, _COLUMN, no_time) or "",
         format=file_format,
         stream=stream(**node.settings(stream)) if stream else None,
         options=_parse_options(node, file_format),
@@ -67,24 +69,15 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     return source
 
 
-def _with_debezium_defaults(node: Node) -> Node:
-    """Return a source of Debezium's envelopes with the format that is read, and with `cdc`."""
-    file_format = "kafka" if "servers" in node.value else "json"
-    return node.updated(format=file_format, cdc={**DEBEZIUM_CDC, **node.child("cdc").value})
-
-
-def _with_snapshot_defaults(node: Node) -> Node:
-    """Return a source whose snapshots are files unless `sequence_by` says which rows are one."""
-    if "cdc" not in node.value or not node.child("cdc").value.get("snapshot"):
-        return node
-    return node.updated(cdc={"sequence_by": SOURCE_MODIFIED_AT, **node.child("cdc").value})
-
-
-def _parse_event_time(node: Node) -> str:
-    """Return the event time; "" if change records have none."""
-    if "cdc" in node.value and "event_time" not in node.value:
-        return ""
-    return node.get("event_time", values.non_blank_string, "the name of a silver column")
+def _with_defaults(node: Node) -> Node:
+    """Return a source with the defaults of `cdc`, and with the format that holds envelopes."""
+    cdc = node.child("cdc").value
+    if node.value.get("format") == _DEBEZIUM:
+        file_format = "kafka" if "servers" in node.value else "json"
+        return node.updated(format=file_format, cdc={**DEBEZIUM_CDC, **cdc})
+    if cdc.get("snapshot"):  # each file is one unless `sequence_by` says which rows are one
+        return node.updated(cdc={"sequence_by": SOURCE_MODIFIED_AT, **cdc})
+    return node
 
 
 def _parse_options(source: Node, file_format: str) -> ReaderOptions:

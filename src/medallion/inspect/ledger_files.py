@@ -23,7 +23,6 @@ from medallion.storage import clock
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted
 
-_LONG_WAIT = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
 # A file with one of these waits until it or the settings change.
 FOR_THE_USER = (ReasonCode.CSV_HEADER, ReasonCode.MULTI_LINE)
 FOLDERS = (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
@@ -83,7 +82,7 @@ def find_attention(config: Config) -> Attention:
     entries = _entries_of_sources(config)
     listed = [entry for entry in entries if entry.dismissed_at is None]
     waiting = [e for e in listed if e.state == State.PENDING and e.reason_code is not None]
-    due = clock.now_micros() - _LONG_WAIT
+    due = clock.now_micros() - clock.DAY
     malformed = ledger.malformed_entries(config.layout)
     changed, not_compared = archive.find_changed_archived_files(config)
     return Attention(

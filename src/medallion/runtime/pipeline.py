@@ -318,5 +318,5 @@ def open_pipeline(
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             planned = plan.reusable if plan else {}
             pipeline = Pipeline(spark, config, command, report, planned=planned)
-            resume.resume_commands(spark, config, pipeline.runs, layers, report)
+            resume.resume_commands(pipeline, layers)
             yield pipeline

@@ -308,6 +308,6 @@ def _rebuild(pipeline: Pipeline, table: str, with_readers: bool = False) -> None
         require_readers(pipeline.config, table)
     entry = Entry(table, Rebuild(old.targets, query, batch, row))
     journal.write_entry(layout, entry)
-    swap_tables(pipeline.spark, pipeline.config, pipeline.runs, entry)
+    swap_tables(pipeline, entry)
     now = delta_tables.row_count(layout.table(table))
     pipeline.report(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")

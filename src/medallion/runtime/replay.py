@@ -118,7 +118,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
         }
         entry = Entry(f"quarantine.{name}", Replay(version, until, row))
         journal.write_entry(config.layout, entry)
-        complete_replay(spark, config, pipeline.runs, entry)
+        complete_replay(pipeline, entry)
         if flow.source.cdc:  # the rows are in the log of changes
             merged = pipeline.run_flows([pipeline.flow(f"silver.{name}")])
             raise_combined(error for _, error in merged)

@@ -4,8 +4,11 @@ One Delta commit writes a table, so that readers see the old rows or the new one
 follows. If the process dies in between, the next one repeats the step.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,19 +19,18 @@ from medallion.spark import checkpoints, delta
 from medallion.spark.errors import describe_error
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild, Replay
-from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.layout import Layout, StagingLayout
 from medallion.storage.paths import StoragePath
-from medallion.storage.text import Reporter
+
+if TYPE_CHECKING:  # which resumes commands
+    from medallion.runtime.pipeline import Pipeline
 
 SILVER, QUARANTINE = "silver", "quarantine"
 """The staged rows of a replay: the new ones of silver, and all of quarantine."""
 
 
-def resume_commands(
-    spark: SparkSession, config: Config, runs: RunRecords, layers: Sequence[str], report: Reporter
-) -> None:
+def resume_commands(pipeline: Pipeline, layers: Sequence[str]) -> None:
     """Complete interrupted refreshes and replays, as far as the held locks permit.
 
     Only the swap of a refresh is completed: its other tables are rebuilt with their layers, between
@@ -36,44 +38,39 @@ def resume_commands(
     enqueued by bronze, and an erasure is completed by `medallion erase`.
 
     Args:
-        runs: the records to add to.
         layers: the locked layers.
     """
+    config = pipeline.config
     if "gold" in layers:
         journal.remove_abandoned_tables(config)
         for entry in journal.read_entries(config, Rebuild):
             if entry.arguments.built and entry.layer in layers:
-                report(f"refresh   {entry.subject}: resumes")
+                pipeline.report(f"refresh   {entry.subject}: resumes")
                 try:
-                    swap_tables(spark, config, runs, entry)
+                    swap_tables(pipeline, entry)
                 except Exception as error:
-                    report(f"refresh   {entry.subject}: {describe_error(error)}")
+                    pipeline.report(f"refresh   {entry.subject}: {describe_error(error)}")
     for replay in journal.read_entries(config, Replay) if "silver" in layers else ():
         if replay.subject.partition(".")[2] in config.sources:  # else nothing reads its tables
-            report(f"replay    {replay.subject}: resumes")
-            complete_replay(spark, config, runs, replay)
+            pipeline.report(f"replay    {replay.subject}: resumes")
+            complete_replay(pipeline, replay)
 
 
-def swap_tables(
-    spark: SparkSession, config: Config, runs: RunRecords, entry: Entry[Rebuild]
-) -> None:
+def swap_tables(pipeline: Pipeline, entry: Entry[Rebuild]) -> None:
     """Replace the old tables and their checkpoint by the new ones; every step may be repeated.
-
-    Args:
-        runs: the records to add to.
-        entry: the table, and what was built.
 
     Raises:
         MedallionError: the new table or checkpoint is missing.
     """
-    rebuild, table = entry.arguments, entry.subject
+    rebuild, layout = entry.arguments, pipeline.config.layout
+    new = map(layout.table, rebuild.built)
     steps = (
-        ("tables", partial(_overwrite_tables, spark, config, rebuild)),
-        ("checkpoint", partial(_replace_checkpoint, config.layout, table, rebuild)),
-        ("record", partial(runs.write_once, rebuild.row, *map(config.layout.table, rebuild.built))),
+        ("tables", partial(_overwrite_tables, pipeline.spark, pipeline.config, rebuild)),
+        ("checkpoint", partial(_replace_checkpoint, layout, entry.subject, rebuild)),
+        ("record", partial(pipeline.runs.write_once, rebuild.row, *new)),
     )
-    journal.run_steps(config.layout, entry, steps)
-    journal.remove_abandoned_tables(config)
+    journal.run_steps(layout, entry, steps)
+    journal.remove_abandoned_tables(pipeline.config)
 
 
 def _overwrite_tables(spark: SparkSession, config: Config, rebuild: Rebuild) -> None:
@@ -108,32 +105,26 @@ def replay_staging(config: Config, source: str) -> StoragePath:
     return config.layout.checkpoint(config.sources[source].rows_table) / "replay"
 
 
-def complete_replay(
-    spark: SparkSession, config: Config, runs: RunRecords, entry: Entry[Replay]
-) -> None:
+def complete_replay(pipeline: Pipeline, entry: Entry[Replay]) -> None:
     """Write the staged rows to both tables, and record the replay; every step may be repeated.
-
-    Args:
-        runs: the records to add to.
-        entry: the replay of `quarantine.<source>`.
 
     Raises:
         MedallionError: staged rows are missing.
     """
-    replay, name = entry.arguments, entry.subject.partition(".")[2]
+    config, replay, name = pipeline.config, entry.arguments, entry.subject.partition(".")[2]
     tables, staged = SilverTables.of_source(config, name), replay_staging(config, name)
     application = checkpoints.replay_id(tables.checkpoint)
     once_only = checkpoints.once_only(application, replay.quarantine_version)
 
     def write(name: str, table: StoragePath, mode: str) -> None:
-        rows = _staged_rows(spark, staged / name, table)
+        rows = _staged_rows(pipeline.spark, staged / name, table)
         delta.write_once(rows, table, once_only, mode)
 
     steps = (
         ("note", partial(note_replayed, tables.checkpoint, replay.until)),
         ("silver", partial(write, SILVER, tables.silver, "Append")),
         ("quarantine", partial(write, QUARANTINE, tables.quarantine, "Overwrite")),
-        ("record", partial(runs.write_once, replay.row, tables.silver, tables.quarantine)),
+        ("record", partial(pipeline.runs.write_once, replay.row, tables.silver, tables.quarantine)),
         ("staged rows", staged.delete_prefix),
     )
     journal.run_steps(config.layout, entry, steps)
