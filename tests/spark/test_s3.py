@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -238,6 +240,56 @@ def test_plan_of_another_query_is_kept(
         stream(s3_spark, bucket)
     assert bucket.read(plan) == b"of another query"
     assert rows_and_version(bucket, bucket.url("silver"))[0] == [1]
+
+
+def test_small_objects_take_one_request(
+    s3_spark: SparkSession, proxy: FaultProxy, bucket: Bucket
+) -> None:
+    """What Spark asks before it reads is answered with the content or the listing itself."""
+    java: Any = s3_spark._jvm
+    log, large = "_checkpoints/q/offsets", "_checkpoints/q/state/0/0/1.zip"
+    data = f"silver/t/part-00000-{uuid.uuid4()}.snappy.parquet"
+    contents = {f"{log}/0": b"zero", large: b"x" * (2**20 + 1), data: b"rows"}
+    for key, content in contents.items():
+        bucket.write(key, content)
+    hadoop = s3_spark.sparkContext._jsc.hadoopConfiguration()
+    files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI(bucket.url()), hadoop)
+    assert files.getClass().getName() == "medallion.S3FileSystem"
+
+    def path(key: str) -> Any:
+        return java.org.apache.hadoop.fs.Path(bucket.url(key))
+
+    def read(key: str) -> bytes:
+        stream = files.open(path(key))
+        content = java.org.apache.commons.io.IOUtils.toByteArray(stream)
+        stream.close()
+        return bytes(content)
+
+    def names() -> list[str]:
+        return [each.getPath().getName() for each in files.listStatus(path(log))]
+
+    def count(*calls: Callable[[], object]) -> dict[str, int]:
+        proxy.requests.clear()
+        for call in calls:
+            call()
+        return dict(proxy.count())
+
+    assert count(lambda: files.exists(path(log)), names) == {"LIST": 1}
+    assert count(names, names) == {"LIST": 2}
+    assert count(lambda: files.exists(path(f"{log}/0")), lambda: read(f"{log}/0")) == {"GET": 1}
+    assert count(lambda: files.exists(path(f"{log}/1"))) == {"GET": 1}
+    assert count(*[lambda: files.getFileStatus(path(data))] * 3) == {"HEAD": 1}
+    assert {key: read(key) for key in contents} == contents
+    # Its own writes are seen at once, as is what another one deletes.
+    assert files.exists(path(log))
+    files.createFile(path(f"{log}/1")).build().close()
+    assert names() == ["0", "1"]
+    assert files.exists(path(f"{log}/0"))
+    files.delete(path(f"{log}/0"), False)
+    assert not files.exists(path(f"{log}/0"))
+    with proxy.inject(refused(503), "GET", "offsets/1", times=3) as hits:
+        assert read(f"{log}/1") == b""
+    assert len(hits) == 3
 
 
 def test_secret_is_in_no_setting_of_spark(s3_spark: SparkSession, bucket: Bucket) -> None:

@@ -67,3 +67,22 @@ def test_a_read_only_function_within_another_shares_its_answers(
             assert path.names() == []
         assert path.names() == []
     assert proxy.count("lake/a") == {"LIST": 1}
+
+
+def test_only_what_spark_writes_is_asked_each_time(bucket: Bucket, proxy: FaultProxy) -> None:
+    """The documents of a checkpoint are this package's; then Spark has ended its queries."""
+    document = StoragePath(bucket.url("lake/_checkpoints/q/medallion.json"))
+    plans = document.parent / "offsets"
+    with objects.remembering(), objects.asking_each_time():
+        for _ in range(2):
+            assert asked(document)[1] is None
+            assert plans.names() == []
+        assert proxy.count("json$") == {"GET": 1}
+        assert proxy.count("offsets") == {"LIST": 2}
+        document.write_atomic(b"{}")
+        assert asked(document)[1] == b"{}"
+        bucket.write("lake/_checkpoints/q/offsets/0", b"")
+        for _ in range(2):
+            with objects.remembering_again():
+                assert plans.names() == ["0"]
+        assert proxy.count("offsets/$") == {"LIST": 3}

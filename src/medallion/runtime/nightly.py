@@ -51,7 +51,7 @@ class Nightly:
             self._run_layers()
         self._timed("maintain", self._maintain)
         self.outcome.is_balanced = False
-        with self._catching_errors("balance"):
+        with objects.remembering_again(), self._catching_errors("balance"):
             snapshot = balance.take_snapshot(self.config, self.pipeline.runs)
             self.outcome.snapshot = snapshot
             self.outcome.is_balanced = not snapshot.problems
@@ -84,7 +84,7 @@ class Nightly:
         else:  # the verdict has a problem for all
             self.left_out |= waiting.keys() | {q.name for q in readers(self.config, waiting)}
 
-    @objects.remembering()
+    @objects.remembering_again()
     def _maintain(self) -> None:
         runs = self.pipeline.runs
         is_due = maintenance.is_removal_due(self.config.layout, runs.run_state.nightly)

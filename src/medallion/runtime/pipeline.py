@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.config.queries import QueryType, queries
+from medallion.config.queries import QueryType, queries, query_names
 from medallion.errors import ITEM_ERRORS, MedallionError, error_message
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import invalid_sql_error
@@ -203,7 +203,8 @@ class Pipeline:
             for flow in started
             if (reason := flow.started_run.error())
         ]
-        unrecorded = recorder.record_flows(self.runs, started)
+        with objects.remembering():  # their queries have ended
+            unrecorded = recorder.record_flows(self.runs, started)
         failures += [(flow, unrecorded[flow.name]) for flow in started if flow.name in unrecorded]
         # Their interrupted batches are complete, and the current rules apply to the others.
         restarted = [flow for flow in started if flow.started_run.sink.is_complete]
@@ -304,7 +305,8 @@ def open_pipeline(
     """
     with nullcontext() if plan else journal.lock_layers(config, layers, command, report):
         # Reported because an unmounted disk looks like a new lakehouse.
-        new = "" if config.layout.tables() else " (a new lakehouse)"
+        tables = map(config.layout.table, query_names(config))
+        new = "" if any(map(delta_tables.table_exists, tables)) else " (a new lakehouse)"
         report(f"medallion {command} on {config.layout.root}{new}")
         if plan is None:
             carry_out_renames(config, report)

@@ -67,6 +67,7 @@ def table_exists(table: StoragePath) -> bool:
     return any(n.endswith((".json", ".parquet")) for n in (table / "_delta_log").names())
 
 
+@objects.remembering()
 def open_table(table: StoragePath) -> DeltaTable:
     """Return a table at its newest version, to read; the object is cached until its log changes.
 
@@ -78,6 +79,8 @@ def open_table(table: StoragePath) -> DeltaTable:
         return known[1]
     is_longer = known is not None and isinstance(table, ObjectPath) and known[0] < state
     delta = _updated(table, known[1]) if known and is_longer else open_for_write(table)
+    if len(_opened) >= 500:  # more tables than a project has
+        _opened.clear()
     _opened[table] = state, delta
     return delta
 
@@ -87,7 +90,9 @@ def _updated(table: StoragePath, delta: DeltaTable) -> DeltaTable:
     from deltalake.exceptions import DeltaError
 
     try:
-        delta.load_as_version(max(delta_log.commit_versions(table)))
+        newest = max(delta_log.commit_versions(table))
+        if delta.version() != newest:  # it has the commits of this process
+            delta.load_as_version(newest)
     except (DeltaError, OSError, ValueError):  # the last: the log has checkpoints only
         return open_for_write(table)  # which names what is corrupt
     return delta
@@ -107,8 +112,10 @@ def open_for_write(table: StoragePath) -> DeltaTable:
     from deltalake.exceptions import DeltaError
 
     try:
-        if (newest := _newest_commit(table)) and not newest.read():
-            raise OSError(f"{newest} is empty")  # delta-rs would ignore it
+        log = (table / "_delta_log").list_files()
+        sizes = [info.size for name, info in log if re.fullmatch(r"\d{20}\.json", name)]
+        if sizes and not sizes[-1]:
+            raise OSError("its newest commit is empty")  # delta-rs would ignore it
         return DeltaTable(str(table), storage_options=table.delta_options)
     except (DeltaError, OSError) as error:
         raise _unreadable_table_error(table, error) from error

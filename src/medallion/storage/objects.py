@@ -65,16 +65,24 @@ MOST_COPIED = 5 * 2**30
 """The size in bytes up to which S3 copies an object itself."""
 _CHUNK = 10 * 1024 * 1024
 # Seconds. A request may transfer megabytes.
-_CONNECT, _REQUEST, _RETRY, _TRIES = 5, 120, 60, 5
-
-
+_REQUEST, _RETRY, _TRIES = 120, 60, 5
+# HTTP without TLS is for endpoints that say so in their address.
+_CLIENT: Any = {"timeout": f"{_REQUEST}s", "connect_timeout": "5s", "allow_http": "true"}
+# Only this package writes these, under the locks of the command that asks.
+_NOT_BY_SPARK = re.compile(r"/(_format\.json|_schemas/.*|_checkpoints/(.+/medallion|[^/]+)\.json)$")
 _Answers = dict[tuple[str, str], Any]
 
 
 class _Memory(threading.local):
-    """The answers of the store by question, with errors for what is not there."""
+    """The answers of the store by question, with errors for what is not there.
+
+    Attributes:
+        answers: those of the innermost function that asks once.
+        of_command: while Spark runs, those of the command.
+    """
 
     answers: _Answers | None = None
+    of_command: _Answers | None = None
 
 
 _memory = _Memory()
@@ -102,13 +110,26 @@ def remembering(answers: bool = True) -> Iterator[None]:
 
 @contextmanager
 def asking_each_time() -> Iterator[None]:
-    """Ask each question each time, as Spark writes meanwhile; forget the earlier answers."""
+    """Ask each question each time about what Spark writes meanwhile; forget the earlier answers."""
     before, _memory.answers = _memory.answers, None
+    for question in [each for each in before or () if not _NOT_BY_SPARK.search(each[1])]:
+        (before or {}).pop(question, None)
+    _memory.of_command = before
+    try:
+        yield
+    finally:
+        _memory.answers, _memory.of_command = before, None
+
+
+@contextmanager
+def remembering_again() -> Iterator[None]:
+    """Ask each question once within `asking_each_time`, as Spark has written all."""
+    before, own = _memory.answers, _memory.of_command
+    _memory.answers = before if own is None else own
     try:
         yield
     finally:
         _memory.answers = before
-        (before or {}).clear()
 
 
 def forget(address: str) -> None:
@@ -127,6 +148,8 @@ def _asked_once(ask: Callable[[str], _Answer]) -> Callable[[str], _Answer]:
     @wraps(ask)
     def answer(address: str) -> _Answer:
         answers, question = _memory.answers, (ask.__name__, address)
+        if _memory.of_command is not None and _NOT_BY_SPARK.search(address):
+            answers = _memory.of_command
         if answers is None:
             return ask(address)
         try:
@@ -207,16 +230,9 @@ def endpoint(scheme: str = "s3") -> str:
     return next(filter(None, values), "")
 
 
-def client_options(as_strings: bool = True) -> dict[str, Any]:
-    """Return the options of a client, for delta-rs as strings; it never has credentials.
-
-    HTTP without TLS is for endpoints that say so in their address.
-    """
-    options = {"timeout": f"{_REQUEST}s", "connect_timeout": f"{_CONNECT}s"}
-    if not as_strings:
-        return {**options, "allow_http": True}
-    retries = {"max_retries": str(_TRIES), "retry_timeout": f"{_RETRY}s"}
-    return {**options, **retries, "allow_http": "true"}
+def delta_options() -> dict[str, str]:
+    """Return the options of delta-rs's client, which never have credentials."""
+    return {**_CLIENT, "max_retries": str(_TRIES), "retry_timeout": f"{_RETRY}s"}
 
 
 @_asked_once
@@ -462,8 +478,7 @@ def _client(bucket: str, endpoint: str) -> Store:
     from obstore.store import from_url
 
     retry_config: Any = {"max_retries": _TRIES, "retry_timeout": timedelta(seconds=_RETRY)}
-    client: Any = client_options(as_strings=False)
-    store: Any = from_url(bucket, client_options=client, retry_config=retry_config)
+    store: Any = from_url(bucket, client_options=_CLIENT, retry_config=retry_config)
     return cast("Store", store)
 
 

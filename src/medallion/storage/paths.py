@@ -459,7 +459,7 @@ class ObjectPath(StoragePath):
 
     @property
     def delta_options(self) -> dict[str, str] | None:
-        return objects.client_options()
+        return objects.delta_options()
 
     def error_reason(self, error: Exception) -> str:
         return objects.reason_of(error, self.address) or super().error_reason(error)
