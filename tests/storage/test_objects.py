@@ -268,3 +268,4 @@ def test_key_that_no_client_can_read_is_named(root: StoragePath, bucket: Bucket)
     (bucket.server.folder / bucket.name / "lake/a\tb").touch()
     with pytest.raises(OSError, match=r"the key .*a\\tb.* cannot be read"):
         root.open_tree()(str(root))
+    assert root.is_directory()

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from medallion.errors import MedallionError, UnreachableError
+from medallion.errors import MedallionError, UnreachableError, error_message
 
 # On the threads that call back from a stream, PySpark does not convert all of Java's errors.
 SPARK_ERRORS = (PySparkException, Py4JError)
@@ -244,7 +244,7 @@ def describe_error(error: Exception) -> str:
         return str(error)
     if isinstance(error, _JAVA_IS_GONE):
         return "the Java process has ended (out of memory, or a signal)"
-    text = one_line(str(error)) if str(error).strip() else "no message"
+    text = one_line(error_message(error)) if str(error).strip() else "no message"
     return text if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: {text}"
 
 

@@ -265,11 +265,16 @@ def list_level(address: str) -> tuple[list[str], list[Found]]:
 
 @_asked_once
 def has_objects(address: str) -> bool:
-    """Return True if a prefix has objects."""
+    """Return True if a prefix has objects, also if the key of one cannot be read."""
     import obstore
 
-    with _opened(address) as (store, prefix):
-        return any(obstore.list(store, prefix or None))
+    try:
+        with _opened(address) as (store, prefix):
+            return any(obstore.list(store, prefix or None))
+    except OSError as error:
+        if error.errno != errno.EILSEQ:
+            raise
+        return True
 
 
 def tree(address: str) -> dict[str, Entries]:
@@ -470,6 +475,7 @@ def _opened(address: str) -> Iterator[tuple[Store, str]]:
         code = _CODE.search(str(error))
         if isinstance(error, FileNotFoundError) and not (code and code[1] in _NO_BUCKET):
             reason, number = os.strerror(errno.ENOENT), errno.ENOENT
+        number = errno.EILSEQ if _INVALID_KEY.search(str(error)) else number
         raise OSError(number, reason or str(error).partition("\n")[0], address) from None
 
 

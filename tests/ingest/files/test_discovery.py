@@ -110,6 +110,16 @@ def test_folder_that_cannot_be_listed_stops_no_other(
         assert (url, 1) not in home.ledger() or home.states()[url, 1] == State.VANISHED
 
 
+def test_key_that_is_not_utf_8_is_not_read(home: Home, bucket: Bucket) -> None:
+    home.change(folders=(bucket.url("in"),))
+    bucket.write("in/größe \ufffd.json", b"{}\n")
+    folder = bucket.server.folder / bucket.name / "in"
+    Path(os.fsdecode(os.fsencode(folder) + b"/b\xff.json")).write_text("{}\n")
+    assert home.poll() == 1
+    assert home.states()[bucket.url("in/größe \ufffd.json"), 1] == State.PENDING
+    assert "not UTF-8: rename it" in str(home.ledger()[bucket.url("in/b\ufffd.json"), 1].why)
+
+
 @pytest.mark.parametrize("age", [DAY, 400 * DAY, 40 * 365 * DAY], ids=["day", "year", "decades"])
 def test_poll_old_file_after_newer_ones(home: Home, age: float) -> None:
     home.land("new.json")

@@ -58,11 +58,14 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[StoragePat
     others = source.folders_in(layout)[len(source.landing_names) :]
     for start in starts:
         # The landing directory is created when bronze starts; missing ones of others are reported.
-        if start not in others and not start.is_taken():
-            continue
+        with suppress(OSError):  # which is reported for the directory
+            if start not in others and not start.is_taken():
+                continue
         for full_path, result in walk_directory(start, source.pattern, source.ignore):
             path = layout.relative(full_path)
-            if _UNSUPPORTED.search(path) and not isinstance(result, Reason):
+            # Some stores list keys that are not UTF-8 with U+FFFD in place of the bytes.
+            is_unknown = "\ufffd" in path and not StoragePath(full_path).is_stored()
+            if (is_unknown or _UNSUPPORTED.search(path)) and not isinstance(result, Reason):
                 result = _UNSUPPORTED_NAME
             if isinstance(result, Reason):  # tables store the name as UTF-8
                 path = path.encode(errors="backslashreplace").decode()
