@@ -48,8 +48,7 @@ broker: setup-kafka
 # ... and real servers of S3, built with Go, and of Azure's storage, by npm; without these tools
 # those tests are skipped.
 s3-server: setup-s3
-	@tools/s3_server.sh
-	@tools/azure_server.sh
+	@tools/test_servers.sh
 
 # Without `classes`: the suite starts Java too rarely.
 test: broker s3-server ## run the test suite, in two processes (twelve minutes on two cores)

@@ -32,8 +32,8 @@ def test_service_has_the_variables_of_the_store(service: str) -> None:
 
 
 def test_server_is_that_of_the_tests() -> None:
-    server, script = SERVICES["s3"], (PROJECT / "tools/s3_server.sh").read_text()
-    version = re.findall(r"^version=(\S+)$", script, re.MULTILINE)
+    server, script = SERVICES["s3"], (PROJECT / "tools/test_servers.sh").read_text()
+    version = re.findall(r"^versitygw=(\S+)$", script, re.MULTILINE)
     assert re.findall(r"versitygw@(\S+)", server["build"]["dockerfile_inline"]) == version
     assert server["profiles"] == ["s3"]  # the volume is enough for all others
     for name in OPENERS:
