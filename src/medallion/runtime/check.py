@@ -38,7 +38,7 @@ from medallion.runtime import planner
 from medallion.spark import checkpoints, settings
 from medallion.spark.settings import is_submitted
 from medallion.sql import engine, guard
-from medallion.state import pending_work
+from medallion.state import journal, pending_work
 from medallion.state.ledger import ReasonCode
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
@@ -173,6 +173,7 @@ def _check_installation(config: Config, result: CheckResult) -> None:
 def _check_permissions(config: Config, result: CheckResult) -> None:
     layout = config.layout
     if isinstance(layout.root, ObjectPath):  # only a write can tell
+        result.attempt("root", journal.refuse_nested_root, layout)
         return
     directories = (layout.root, *layout.internal_directories(), *layout.tables().values())
     remedy = "Grant it, or set MEDALLION_HOME to another folder."

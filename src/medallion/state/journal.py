@@ -406,10 +406,11 @@ def _older_documents(config: Config) -> Iterator[tuple[list[Entry[Any]], Callabl
                 yield [Entry(f"quarantine.{name}", Replay(**replay))], remove
 
 
-def _refuse_nested_root(layout: Layout) -> None:
+def refuse_nested_root(layout: Layout) -> None:
     """Raise UsageError if a new root in a bucket is within another one, or directly around one."""
     root = layout.root
-    for other in (*root.parents, *root.children()) if isinstance(root, ObjectPath) else ():
+    is_new = isinstance(root, ObjectPath) and read_format(layout) is None
+    for other in (*root.parents, *root.children()) if is_new else ():
         if Layout(other).format.is_stored():
             raise UsageError(
                 f"{root} cannot be a new lakehouse: {other} is one, and they would read each "
@@ -422,8 +423,7 @@ def _upgrade_format(config: Config, command: str, report: Reporter) -> None:
     layout = config.layout
     if (version := read_format(layout)) == FORMAT:
         return
-    if version is None:
-        _refuse_nested_root(layout)
+    refuse_nested_root(layout)
     # Processes of that release, which hold these locks, may use what is converted.
     with locks.lock_layers(layout, LAYERS, command):
         for entries, remove in [*_older_documents(config)]:
