@@ -28,8 +28,10 @@ error, because standard output may be one JSON document."""
 INTERPRETED: Mapping[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.subexpressionElimination.enabled": "false",
 }
-"""No generated code: compiling it takes longer than processing a few thousand rows."""
+"""No generated code, and no search for equal expressions: each takes longer than processing a few
+thousand rows."""
 
 
 class Workload(Enum):

@@ -11,6 +11,7 @@ from medallion.spark.settings import INTERPRETED
 
 # Spark's defaults.
 COMPILED = {"spark.sql.codegen.factoryMode": "FALLBACK", "spark.sql.codegen.wholeStage": "true"}
+COMPILED |= {"spark.sql.subexpressionElimination.enabled": "true"}
 
 
 @pytest.fixture

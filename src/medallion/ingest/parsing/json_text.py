@@ -46,14 +46,15 @@ def split_objects(text: str) -> str:
     return f"regexp_extract_all({text}, r'{pattern}', 0)"
 
 
-def sealed_values(text: str) -> str:
-    """Return SQL for the JSON values in a column of text, followed by its md5, as an array.
+def is_one_value(text: str) -> str:
+    """Return SQL that tests whether a column of text is exactly one JSON value.
 
-    Spark's parser ignores everything after the first value. In an array that ends with a digest,
-    which the text cannot contain, the parser has to read the text to its end.
+    Spark's parser ignores everything after the first value. In an array that ends with the text's
+    md5, which the text cannot contain, it has to read the text to its end.
     """
     array = f"concat('[', {text}, ',\"', md5({text}), '\"]')"
-    return f"from_json({array}, 'array<string>', {json_options()})"
+    values = f"from_json({array}, 'array<string>', {json_options()})"
+    return f"get({values}, 1) <=> md5({text})"
 
 
 def json_options(**more: str) -> str:

@@ -30,6 +30,7 @@ def parse_lines(
     layout: LineLayout | None = None,
     fields: Mapping[str, str] | None = None,
     is_fast_only: bool = False,
+    is_small: bool = False,
 ) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
@@ -43,6 +44,8 @@ def parse_lines(
             or a time format as type (`times.is_time_format`).
         is_fast_only: whether to fail with `NEEDS_SLOW_PATH` at a line for the other paths. Of a
             small batch, planning these takes most of the time.
+        is_small: whether there are few lines: those for the plain path take the exact path, because
+            planning both takes longer.
 
     Returns:
         The columns of `schema`, then the technical ones. `_corrupt_record` has each line that is
@@ -61,7 +64,9 @@ def parse_lines(
     if is_fast_only:
         other = f"cast(raise_error('{NEEDS_SLOW_PATH}') as {path_type(fields)})"
     else:
-        other = f"coalesce({plain_path(fields)}, {exact_path(fields)})"
+        other = exact_path(fields)
+        if not is_small:
+            other = f"coalesce({plain_path(fields)}, {other})"
         if layout.quotes:  # the layout's unknown fields must not change the result
             steps = {"_parsed": parsed_struct(as_strings(fields))}
             other = with_variables(steps, other, path_type(fields))

@@ -13,10 +13,10 @@ from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import (
     IS_FLAT,
     IS_VALID_TEXT,
+    is_one_value,
     json_field,
     parsed_field,
     parsed_struct,
-    sealed_values,
     string_array,
     with_variables,
 )
@@ -137,8 +137,7 @@ def _is_exactly_parsed(schema: Mapping[str, str]) -> str:
     tests = [
         IS_VALID_TEXT,
         # Spark's parser ignores what follows the object, and unwraps an object in an array.
-        "(startswith(value, '{') and endswith(value, '}')"
-        f" and get({sealed_values('value')}, 1) <=> md5(value))"
+        f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
         if nested
         else IS_FLAT,
         *(f"({is_infinite}) is not true" for is_infinite in infinite),
@@ -172,7 +171,7 @@ def _respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
         schema: columns with their Spark types.
 
     Returns:
-        Steps that change `value`, `_variant` and `_parsed`; `_line` is the original text.
+        Steps that change `value` and `_parsed`; `_line` is the original text.
     """
     pairs = (f"{string_literal(fold_case(name))}, {string_literal(name)}" for name in schema)
     known = f"map({', '.join(pairs)})[lower(k)]" if schema else "k"
@@ -195,7 +194,6 @@ def _respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
         "_members": "cast(_variant as map<string, variant>)",
         "_targets": f"case when {is_respelled} and not {is_infinite} then {targets} end",
         "_respelled": f"case when _targets is not null then {respelled} end",
-        "_variant": "coalesce(_respelled, _variant)",
         "value": "coalesce(to_json(_respelled), value)",
         "_again": f"case when _respelled is not null then {respelled_struct} end",
         "_parsed": f"if(_respelled is null, _parsed, {struct_sql(again)})",
@@ -226,27 +224,24 @@ def exact_path(schema: Mapping[str, str]) -> str:
         if name in times:
             typed[name] = f"coalesce({converted_column(name)}, {parsed_field(name, '_times')})"
     read_again = parsed_struct(as_strings(schema))
+    # Few steps: Spark's analyzer resolves each in a pass over the whole expression.
     first = {
         "_raw": "value",
-        "_quoted": f"case when {_HAS_TOKEN} and json_object_keys(value) is null"
-        f" then regexp_replace(value, {_TOKEN}, '$1\"$2\"') end",
-        "value": "coalesce(_quoted, value)",
-        "_parsed": f"if(_quoted is null, {_parsed_fields(schema)}, {read_again})",
+        "value": f"if({_HAS_TOKEN} and json_object_keys(value) is null,"
+        f" regexp_replace(value, {_TOKEN}, '$1\"$2\"'), value)",
+        "_parsed": f"if(value = _raw, {_parsed_fields(schema)}, {read_again})",
         "_keys": "json_object_keys(value)",
-        "_flat": f"coalesce({IS_FLAT} and _parsed._conflict is null, false)",
-        "_sealed": f"case when not _flat then {sealed_values('value')} end",
         CORRUPT: f"case when {_NOT_JSON} then {_RAW_LINE} end",
         "_is_precise": f"value rlike {PRECISE}",
         "_variant": f"case when {CORRUPT} is null then try_parse_json(value) end",
     }
     last = {
-        "_members": "if(_respelled is null, _members, cast(_variant as map<string, variant>))",
+        "_members": "if(_respelled is null, _members, cast(_respelled as map<string, variant>))",
         "_times": f"case when {has_unread} then {parsed_struct(times)} end",
         "_changed": _changed_columns(typed, schema),
         "_complete": _complete_columns(typed, schema),
         "_fields": _incomplete_fields(schema),
-        "_kept": _rescued_json(schema),
-        RESCUED: "case when _kept <> '{}' then _kept end",
+        RESCUED: _rescued_json(schema),
     }
     # Few lines have a changed column: the others skip the test of each column.
     is_sound = f"{CORRUPT} is null and size(_changed) = 0"
@@ -270,7 +265,8 @@ def _parsed_fields(schema: Mapping[str, str]) -> str:
     return struct_sql({name: parsed_field(name) for name in (*schema, "_conflict")})
 
 
-_NOT_JSON = f"_keys is null or not {IS_VALID_TEXT} or not (_flat or get(_sealed, 1) <=> md5(value))"
+_IS_ONE_OBJECT = f"({IS_FLAT} and _parsed._conflict is null) or {is_one_value('value')}"
+_NOT_JSON = f"_keys is null or not {IS_VALID_TEXT} or not ({_IS_ONE_OBJECT})"
 
 
 def _incomplete_fields(schema: Mapping[str, str]) -> str:
@@ -292,7 +288,7 @@ def _rescued_json(schema: Mapping[str, str]) -> str:
     )
     # VARIANT refuses lines that repeat a field at any depth, and strings over 16 MiB.
     return (
-        f"case when {CORRUPT} is not null then null when {infinite} then _line"
+        f"case when {CORRUPT} is not null or _fields = '{{}}' then null when {infinite} then _line"
         f" when {becomes_whole} then _line else coalesce(_fields, _line) end"
     )
 

@@ -48,7 +48,8 @@ class BronzeWriter:
         self._properties = flow.config.properties(flow.name)
         # If there is little work, planning the slow paths would take most of its time.
         settings = flow.spark.conf
-        self._is_fast_only = all(settings.get(key) == on for key, on in INTERPRETED.items())
+        self._is_small = all(settings.get(key) == on for key, on in INTERPRETED.items())
+        self._is_fast_only = self._is_small
 
     def prepare(self, scan: SourceScan) -> None:
         """Poll the source, infer an unknown schema, and create the table or add columns to it.
@@ -172,7 +173,7 @@ class BronzeWriter:
         strings = dict.fromkeys(types, "string")
         columns, fields = {**self.schema.columns, **strings}, {**self.schema.fields, **strings}
         layout = LineLayout.from_lines(first_lines, fields)
-        parsed = parse_lines(rows, columns, layout, fields, is_fast_only)
+        parsed = parse_lines(rows, columns, layout, fields, is_fast_only, self._is_small)
         return with_partition_columns(parsed, types)
 
     def _write_parsed(
