@@ -81,18 +81,26 @@ PLAIN = [
 Schema = dict[str, str]
 
 
+def parse_on_fast_path(
+    spark: SparkSession, lines: list[str], schema: Schema, layout: LineLayout | None = None
+) -> DataFrame:
+    frame = spark.createDataFrame([(line,) for line in lines], "value string")
+    return fast_path(frame, schema, layout or LineLayout.from_lines((), schema))
+
+
 def parse_on_all_paths(
-    spark: SparkSession,
-    lines: list[str],
-    schema: Schema,
-    layout: LineLayout | None = None,
+    spark: SparkSession, lines: list[str], schema: Schema, layout: LineLayout | None = None
 ) -> DataFrame:
     """Return the columns of the fast path, and `plain` and `exact` with the other paths'
     results."""
-    frame = spark.createDataFrame([(line,) for line in lines], "value string")
-    rows = fast_path(frame, schema, layout or LineLayout.from_lines((), schema))
+    rows = parse_on_fast_path(spark, lines, schema, layout)
     paths = {"plain": plain_path(schema), "exact": exact_path(schema)}
     return rows.withColumns({name: F.expr(path) for name, path in paths.items()})
+
+
+def unknown_fields(line: str) -> dict[str, object]:
+    """Return the fields of a line that FLAT does not have."""
+    return {name: value for name, value in json.loads(line).items() if name not in FLAT}
 
 
 @pytest.mark.parametrize(
@@ -173,30 +181,27 @@ WRITERS = [
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("lines", WRITERS)
 def test_lines_of_the_layout_take_the_fast_path(spark: SparkSession, lines: list[str]) -> None:
-    rows = (
-        parse_on_all_paths(spark, lines, FLAT, LineLayout.from_lines(lines, FLAT))
-        .where("_is_same")
-        .collect()
-    )
+    layout = LineLayout.from_lines(lines, FLAT)
+    rows = parse_on_fast_path(spark, lines, FLAT, layout).where("_is_same").collect()
     slow = [line for line in lines if '"less":"none"' in line]  # a number in the layout
     assert [row.value for row in rows] == [line for line in lines if line not in slow]
     for row in rows:
         columns = {name: row._parsed[name] for name in ("id", "n", "x") if row._parsed[name]}
         assert columns.items() <= json.loads(row.value).items()
-        unknown = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
-        assert (
-            json.loads(row._more or "{}") == unknown == json.loads(row.exact._rescued_data or "{}")
-        )
+        assert json.loads(row._more or "{}") == unknown_fields(row.value)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_exact_path_rescues_unknown_fields(spark: SparkSession) -> None:
+    lines = list(itertools.chain(*WRITERS))
+    for row in parse_on_all_paths(spark, lines, FLAT).collect():
+        assert json.loads(row.exact._rescued_data or "{}") == unknown_fields(row.value), row.value
 
 
 @pytest.mark.usefixtures("interpreted")
 def test_fast_path_without_columns(spark: SparkSession) -> None:
-    lines = ["{}", '{"a":1}', "[]"]
-    rows = (
-        parse_on_all_paths(spark, lines, {}, LineLayout.from_lines(["{}"], {}))
-        .where("_is_same")
-        .collect()
-    )
+    lines, layout = ["{}", '{"a":1}', "[]"], LineLayout.from_lines(["{}"], {})
+    rows = parse_on_fast_path(spark, lines, {}, layout).where("_is_same").collect()
     assert [row.value for row in rows] == ["{}"]
 
 
@@ -264,14 +269,14 @@ _ALL_LAYOUTS = itertools.product(LAYOUT_SHAPES, FIRST)
 def test_layout_does_not_change_results(spark: SparkSession, shape: str, first: str) -> None:
     lines = [shape.format(name, value) for name in ("id", "ts", "more", "x") for value in VALUES]
     layout = LineLayout.from_lines([shape.format("more", first), shape.format("x", first)], FLAT)
-    rows = parse_on_all_paths(spark, lines, FLAT, layout)
+    rows = parse_on_fast_path(spark, lines, FLAT, layout)
+    rows = rows.withColumn("exact", F.expr(exact_path(FLAT)))
     is_equal = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
     is_right = F.expr(f"{is_equal} and exact._corrupt_record is null").alias("is_right")
     rows_on_fast_path = rows.where("_is_same").select("value", "_more", is_right).collect()
     assert [row.value for row in rows_on_fast_path if row.is_right is not True] == []
     for row in rows_on_fast_path:
-        unknown = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
-        assert json.loads(row._more or "{}") == unknown, row.value
+        assert json.loads(row._more or "{}") == unknown_fields(row.value), row.value
 
 
 # The first lines of a batch, and a shape of lines that match their layout.
@@ -359,5 +364,5 @@ def test_layout_keeps_a_hundred_unknown_fields() -> None:
 def test_fast_path_of_decimals_and_maps(spark: SparkSession) -> None:
     lines = ['{"id":"a","x":1.25,"at":{"a b":1.5}}', '{"id": "a", "x": "1.10"}', '{"at":{}}']
     schema = {name: DECLARED[name] for name in ("id", "x", "at")}
-    rows = parse_on_all_paths(spark, lines, schema)
+    rows = parse_on_fast_path(spark, lines, schema)
     assert [row.value for row in rows.where("not _is_same").select("value").collect()] == []
