@@ -97,6 +97,9 @@ class Spark:
     def format(self, _: str) -> Spark:
         return self
 
+    def options(self, **_: object) -> Spark:
+        return self
+
     def load(self, path: str) -> Frame:
         return Frame(DeltaTable(path))
 
