@@ -193,6 +193,7 @@ def test_renamed_gold_table_keeps_its_rows(config: Config) -> None:
     write_deltalake(str(layout.table("gold.device_totals")), pa.table({"n": [7]}))
     output = layout.checkpoint("publish.device_totals.files")
     checkpoints.write_document(output, "definition", {"columns": "n"})
+    (layout.published("device_totals") / "00000000" / "_files.json").write_atomic("{}")
     for query in ("gold.device_totals", "publish.device_totals.files"):
         runs.record(config, query, last_batch=5)
     assert rename(config) == [
@@ -207,4 +208,6 @@ def test_renamed_gold_table_keeps_its_rows(config: Config) -> None:
     assert definition["source"] == "event"
     output = layout.checkpoint("publish.totals.files")
     assert checkpoints.read_document(output, "definition") == {"columns": "n"}
+    assert (layout.published("totals") / "00000000" / "_files.json").read() == b"{}"
+    assert not layout.published("device_totals").is_stored()
     assert rename(config) == []
