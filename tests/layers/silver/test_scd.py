@@ -14,7 +14,7 @@ from medallion.config.model import Config
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.layers.silver.changes import tied_changes
-from medallion.layers.silver.scd import ChangeMerge, table_rows, tie_message
+from medallion.layers.silver.scd import ChangeMerge, numbers_as_text, table_rows, tie_message
 from medallion.storage import delta_log, delta_tables
 from tests.layers.silver.test_changes import (
     HISTORIES,
@@ -183,3 +183,26 @@ def test_snapshot_that_is_not_applied_changes_nothing(
     else:
         spans = rows.select("history", "valid_from", "valid_to").collect()
         assert sorted(map(tuple, spans)) == [(1, 1, None), (2, 1, None), (3, 1, None), (4, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "texts"),
+    [
+        ("string(id)", ["10", "9"]),
+        ("struct(1 as a, string(id) as `b c`)", ["10", "9"]),
+        ("lpad(id, 4, '0')", []),
+        ("concat('v', id)", []),
+        ("id", []),
+        ("concat('177762960', id - 9, if(id = 9, '', '.5'))", []),
+        (
+            "concat('2026-05-01T10:00:00', if(id = 9, '', '.1234567'), 'Z')",
+            ["2026-05-01T10:00:00.1234567Z", "2026-05-01T10:00:00Z"],
+        ),
+        ("string(null)", []),
+    ],
+)
+def test_numbers_ordered_as_text_are_found(
+    spark: SparkSession, sequence: str, texts: list[str]
+) -> None:
+    log = spark.range(9, 11).selectExpr(f"{sequence} as _sequence")
+    assert numbers_as_text(log) == texts

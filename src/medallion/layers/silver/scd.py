@@ -7,9 +7,11 @@ from typing import Any
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.tables import CdcConfig
+from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.definition import settings_document
 from medallion.layers.flow import Flow, ValidationInput
@@ -26,12 +28,14 @@ from medallion.storage.table_specs import (
     SOURCE_POSITION,
     UNAVAILABLE,
     VALID_FROM,
+    quote_identifier,
 )
 from medallion.storage.text import Reporter, counted
 
 # Delta's settings for the transaction of a commit that is not written by a DataFrame's writer.
 _APPLICATION = "spark.databricks.delta.write.txnAppId"
 _TRANSACTION = "spark.databricks.delta.write.txnVersion"
+_NUMBER_OR_TIME = r"^\d+(\.\d+)?$|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*Z$"
 _ROUNDING = 1.0  # second, of times as doubles
 _PRUNED_TYPES = ("tinyint", "smallint", "int", "bigint", "string")
 
@@ -53,6 +57,13 @@ class Scd(Flow):
         self.refuse_changed_definition(scd_definition(self.source), rows)
         if trigger is None:
             return None
+        log = delta.read_table(self.spark, self.upstream_paths[0])
+        if texts := numbers_as_text(log):
+            raise ConfigError(
+                f"{self.config.pipeline_file}: sources.{self.source.name}.cdc.sequence_by gives "
+                f"strings, by which {' is before '.join(texts)}. Cast them, as with cast(... as "
+                "long) or cast(... as timestamp), and run medallion apply."
+            )
         stream = self.stream(self.upstream_paths[0], **delta.AT_ONCE)
         writer = stream.writeStream.outputMode("append")
         merge = ChangeMerge(self.config, self.source, self.say)
@@ -62,6 +73,25 @@ class Scd(Flow):
         """Return all rows: a merge rewrites files of older rows."""
         rows = delta.rows_at(self.spark, self.target_paths[0])
         return ValidationInput(rows, merge_keys(self.source))
+
+
+def numbers_as_text(log: DataFrame) -> list[str]:
+    """Return two numbers or times by which changes are ordered as strings, if it may be wrong.
+
+    It is right if they have one length, but for a fraction at the end.
+    """
+    parts = log.select(SEQUENCE)
+    if isinstance(log.schema[SEQUENCE].dataType, StructType):
+        parts = parts.select(f"{SEQUENCE}.*")
+    for name in (name for name, dtype in parts.dtypes if dtype == "string"):
+        text = F.col(quote_identifier(name))
+        size = F.length(F.regexp_replace(text, r"\.\d+$", ""))
+        ends = (by(text, size) for by in (F.min_by, F.max_by))
+        differ = F.bool_and(text.rlike(_NUMBER_OR_TIME)) & (F.min(size) < F.max(size))
+        *texts, may_be_wrong = parts.agg(*ends, differ).collect()[0]
+        if may_be_wrong:
+            return sorted(texts)
+    return []
 
 
 def scd_definition(source: SourceConfig) -> dict[str, Any]:
