@@ -26,7 +26,7 @@ from medallion.cli import commands, main
 from medallion.config.loader import load
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.balance import Balance, BalanceSnapshot
-from medallion.runtime import pipeline, stream
+from medallion.runtime import opening, stream
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import RunRecords
@@ -181,7 +181,7 @@ def test_main_errors_come_before_spark(
     def no_spark(*_: object) -> None:
         raise AssertionError("Spark would be started")
 
-    monkeypatch.setattr(pipeline, "open_pipeline", no_spark)
+    monkeypatch.setattr(opening, "open_pipeline", no_spark)
     root.mkdir()
     for table, missing in (
         ("silver.event", "bronze.event"),
@@ -215,7 +215,7 @@ def test_run_reports_each_message_once(
             report(line)
         yield SimpleNamespace(run=report)
 
-    monkeypatch.setattr(pipeline, "open_pipeline", poll_twice)
+    monkeypatch.setattr(opening, "open_pipeline", poll_twice)
     assert main.main(["run", "bronze"]) == 0
     assert capsys.readouterr().out.split("\n") == ["no such folder", "another line", "bronze", ""]
 
@@ -243,7 +243,7 @@ def test_stream_runs_its_layers_at_an_interval(
         opened.append((arguments[0], list(arguments[1])))  # type: ignore[call-overload]
         yield pipeline_
 
-    monkeypatch.setattr(pipeline, "open_pipeline", open_pipeline)
+    monkeypatch.setattr(opening, "open_pipeline", open_pipeline)
     monkeypatch.setattr(stream, "run_stream", lambda *arguments: streams.append(arguments))
     assert main.main(arguments) == 0
     assert opened == [(command, layers)]
@@ -407,7 +407,7 @@ def test_files_escapes_control_characters(
 
 def replace_layers(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> None:
     """Let a nightly run that has work end with this outcome."""
-    monkeypatch.setattr("medallion.runtime.pipeline.open_pipeline", MagicMock())
+    monkeypatch.setattr("medallion.runtime.opening.open_pipeline", MagicMock())
     nightly = SimpleNamespace(run=lambda: outcome)
     monkeypatch.setattr("medallion.runtime.nightly.Nightly", lambda *_: nightly)
 
@@ -442,7 +442,7 @@ def test_nightly_fails_until_a_rejection_is_reported(
     row = Entry("event", path, 1, 5, 0, 0, "rejected", "no text", reason_code="unreadable")
     Ledger(Layout(tmp_path), "event").write([row])
     monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: Outcome())
-    monkeypatch.setattr("medallion.runtime.pipeline.open_pipeline", MagicMock())
+    monkeypatch.setattr("medallion.runtime.opening.open_pipeline", MagicMock())
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     line = f"rejected: event: {path}: no text"

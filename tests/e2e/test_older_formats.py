@@ -19,7 +19,7 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.edits import find_edits
 from medallion.inspect.problems import ProblemCode
 from medallion.inspect.status import query_statuses
-from medallion.runtime import pipeline as pipelines
+from medallion.runtime import opening
 from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.planner import plan_run
@@ -150,10 +150,8 @@ def continued(
     lakehouse, messages = unpack(tmp_path_factory.mktemp("older"), spark), list[str]()
     shutil.copytree(lakehouse.root.parent / "next", lakehouse.root / "landing", dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipelines, "session_of_command", lambda *_: nullcontext(spark))
-        with pipelines.open_pipeline(
-            lakehouse.config, "nightly", LAYERS, messages.append
-        ) as opened:
+        patch.setattr(opening, "session_of_command", lambda *_: nullcontext(spark))
+        with opening.open_pipeline(lakehouse.config, "nightly", LAYERS, messages.append) as opened:
             Nightly(opened).run()
     return lakehouse, messages
 

@@ -24,7 +24,8 @@ from medallion.inspect.audit import run_audit
 from medallion.runtime import backfill, erase, maintenance, refresh, replay, stream
 from medallion.runtime.erase import Request
 from medallion.runtime.nightly import Nightly
-from medallion.runtime.pipeline import Pipeline, open_pipeline
+from medallion.runtime.opening import open_pipeline
+from medallion.runtime.pipeline import Pipeline
 from tests.faults.writes import Strike, install
 
 _TIME = time.time

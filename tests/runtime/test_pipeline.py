@@ -20,7 +20,8 @@ from medallion.config.model import GoldTable, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
 from medallion.runtime import refresh
-from medallion.runtime.pipeline import Pipeline, open_pipeline
+from medallion.runtime.opening import open_pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark import session, signals
 from medallion.spark.errors import StreamError
 from medallion.state import pending_work

@@ -459,7 +459,7 @@ def _pipeline(
         name: the name of the command, if not that of its function.
         more: its other arguments.
     """
-    from medallion.runtime.pipeline import open_pipeline  # here: it imports Spark
+    from medallion.runtime.opening import open_pipeline  # here: it imports Spark
 
     report = more.pop("report", None) or _reporter(options.json)
     command = name or options.command.__name__

@@ -15,7 +15,7 @@ from medallion.ingest.files import listing
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import broker
 from medallion.runtime import refresh
-from medallion.runtime.pipeline import open_pipeline
+from medallion.runtime.opening import open_pipeline
 from medallion.spark.errors import raise_combined
 from medallion.spark.settings import Workload, uses_store
 from medallion.state import journal, ledger

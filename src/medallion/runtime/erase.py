@@ -31,7 +31,8 @@ from medallion.layers.definition import refuse_nondeterministic
 from medallion.layers.silver import transform
 from medallion.layers.silver.envelope import unwrapped
 from medallion.runtime import maintenance, planner, refresh
-from medallion.runtime.pipeline import Pipeline, open_pipeline
+from medallion.runtime.opening import open_pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark import delta
 from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, one_line, raise_combined
 from medallion.spark.session import session_of_command

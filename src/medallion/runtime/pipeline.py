@@ -1,9 +1,8 @@
 """The pipeline: the flows of all layers in one Spark session, under the layers' locks."""
 
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.config.queries import QueryType, queries, query_names
+from medallion.config.queries import QueryType, queries
 from medallion.errors import ITEM_ERRORS, MedallionError, error_message
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import invalid_sql_error
@@ -22,14 +21,11 @@ from medallion.layers.publish import Publish
 from medallion.layers.silver.child import Child
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.scd import Scd
-from medallion.runtime import planner, recorder, resume
-from medallion.runtime.rename import carry_out_renames
+from medallion.runtime import planner, recorder
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
-from medallion.spark.session import session_of_command
-from medallion.spark.settings import Workload
-from medallion.spark.watch import await_all, never_silent
+from medallion.spark.watch import await_all
 from medallion.state import journal, pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
@@ -273,52 +269,3 @@ def levels(flows: Sequence[Flow]) -> Iterator[list[Flow]]:
         assert level, "the configuration has a cycle of tables"
         yield level
         left = [flow for flow in left if flow not in level]
-
-
-@contextmanager
-def open_pipeline(
-    config: Config,
-    command: str,
-    layers: Sequence[str],
-    report: Reporter,
-    debug: bool = False,
-    work: Workload | None = None,
-    plan: planner.Plan | None = None,
-) -> Iterator[Pipeline]:
-    """Lock layers, start Spark, and complete interrupted commands.
-
-    Args:
-        command: the command, for the lock file and the records.
-        layers: the layers to write.
-        debug: whether errors are reported with their stack traces.
-        work: how much there is to process, for the settings of Java and Spark; by default what the
-            plan has, or a rebuild of all tables would be.
-        plan: the plan of the run, whose locks are held.
-
-    Yields:
-        The pipeline.
-
-    Raises:
-        UsageError: another process writes one of the layers.
-        ConfigError: Spark's settings cannot be read.
-        KeyboardInterrupt: Ctrl-C or SIGTERM, after all queries were stopped.
-    """
-    with nullcontext() if plan else journal.lock_layers(config, layers, command, report):
-        # Reported because an unmounted disk looks like a new lakehouse.
-        tables = map(config.layout.table, query_names(config))
-        new = "" if any(map(delta_tables.table_exists, tables)) else " (a new lakehouse)"
-        report(f"medallion {command} on {config.layout.root}{new}")
-        if plan is None:
-            carry_out_renames(config, report)
-        started, sessions = time.monotonic(), list[SparkSession]()
-        is_stream = work is Workload.ENDLESS  # it is mostly silent
-        talking = nullcontext(report) if is_stream else never_silent(report, sessions)
-        work = work or planner.estimate_workload(config, plan)
-        session = session_of_command(config, f"medallion {command}", debug, work)
-        with talking as report, session as spark:
-            sessions.append(spark)
-            report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
-            planned = plan.reusable if plan else {}
-            pipeline = Pipeline(spark, config, command, report, planned=planned)
-            resume.resume_commands(pipeline, layers)
-            yield pipeline

@@ -4,17 +4,15 @@ One Delta commit writes a table, so that readers see the old rows or the new one
 follows. If the process dies in between, the next one repeats the step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.layers.silver.writer import SilverTables, note_replayed
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints, delta
 from medallion.spark.errors import describe_error
 from medallion.state import journal
@@ -22,9 +20,6 @@ from medallion.state.journal import Entry, Rebuild, Replay
 from medallion.storage import delta_tables
 from medallion.storage.layout import Layout, StagingLayout
 from medallion.storage.paths import StoragePath
-
-if TYPE_CHECKING:  # which resumes commands
-    from medallion.runtime.pipeline import Pipeline
 
 SILVER, QUARANTINE = "silver", "quarantine"
 """The staged rows of a replay: the new ones of silver, and all of quarantine."""

@@ -20,7 +20,7 @@ import yaml
 
 from medallion.config.loader import load
 from medallion.runtime.erase import Request, erase_rows
-from medallion.runtime.pipeline import open_pipeline
+from medallion.runtime.opening import open_pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.runtime.replay import replay_rows
 from medallion.storage.paths import StoragePath
