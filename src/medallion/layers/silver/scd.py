@@ -57,7 +57,6 @@ class Scd(Flow):
         self.refuse_changed_definition(scd_definition(self.source), rows)
         if trigger is None:
             return None
-        log = delta.read_table(self.spark, self.upstream_paths[0])
         if texts := numbers_as_text(log):
             raise ConfigError(
                 f"{self.config.pipeline_file}: sources.{self.source.name}.cdc.sequence_by gives "
