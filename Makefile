@@ -109,7 +109,7 @@ faults-sites: setup ## kill a process before each write; writes docs/fault-sites
 faults: setup ## run 300 random steps with faults; writes docs/faults.md (an hour or two)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
-faults-s3: s3-server ## the random steps on buckets of a test server; writes docs/faults-s3.md (an hour)
+faults-s3: s3-server ## the random steps on buckets of a test server; writes docs/faults-s3.md (half an hour)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults --s3 --steps 100 \
 		--report docs/faults-s3.md $(FAULTS_ARGS)
 
