@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
-from medallion.layers.silver import writer
 from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta
 from medallion.spark.watch import await_all
@@ -143,7 +142,7 @@ def test_interrupted_batches_are_exact(
         append(rows, table, options, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "write_once", append_silver_only)
+        patch.setattr(delta, "write_once", append_silver_only)
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.orders")) == 6

@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.config.queries import query_names
 from medallion.runtime import planner, resume
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.rename import carry_out_renames
@@ -49,8 +48,8 @@ def open_pipeline(
     """
     with nullcontext() if plan else journal.lock_layers(config, layers, command, report):
         # Reported because an unmounted disk looks like a new lakehouse.
-        tables = map(config.layout.table, query_names(config))
-        new = "" if any(map(delta_tables.table_exists, tables)) else " (a new lakehouse)"
+        has_run = delta_tables.table_exists(config.layout.table("ops.runs"))
+        new = "" if has_run else " (a new lakehouse)"
         report(f"medallion {command} on {config.layout.root}{new}")
         if plan is None:
             carry_out_renames(config, report)
