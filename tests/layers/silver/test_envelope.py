@@ -294,6 +294,7 @@ MESSAGES = [
     (None, 3, None, None, "BEGIN"),
     ("d", None, ("A",), None, None),
     (None, None, None, None, None),
+    ("t", 4, None, None, None),  # a truncate has no key
 ]
 
 
@@ -316,6 +317,7 @@ def test_messages_without_a_row_are_named(spark: SparkSession) -> None:
         ["transaction"],
         ["null_key", "null_sequence", "delete_not_applied"],
         ["null_key", "null_sequence"],
+        [],
     ]
 
 
