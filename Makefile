@@ -51,7 +51,7 @@ s3-server: setup-s3
 	@tools/test_servers.sh
 
 # Without `classes`: the suite starts Java too rarely.
-test: broker s3-server ## run the test suite, in two processes (twelve minutes on two cores)
+test: broker s3-server ## run the test suite, in two processes (ten minutes on two cores)
 	@$(WITH_JAVA) $(PYTEST) --junitxml=build/tests.xml $(PYTEST_ARGS)
 
 test-slow: broker s3-server classes ## run the long tests, before a release (an hour)

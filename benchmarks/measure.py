@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -47,7 +48,7 @@ class Figure:
     note: str = ""
 
     def __str__(self) -> str:
-        ratio = self.ours / self.beside
+        ratio = self.ours / self.beside if self.beside else math.nan
         target = f"{self.target:.2f}" if self.target else "-"
         verdict = "" if self.target is None else "met" if ratio <= self.target else "MISSED"
         cells = f"{self.ours:9.2f} {self.beside:9.2f} {ratio:7.2f} {target:>7} {verdict:<7}"
