@@ -72,7 +72,7 @@ def test_every_package_is_ordered() -> None:
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
-    """Also not for types alone; `medallion` itself has what users import, and nobody else does."""
+    """Also not for types alone; `medallion` itself is left out: only users import its names."""
     names = {".".join(("medallion", *m.relative_to(SRC).with_suffix("").parts)): m for m in MODULES}
     modules = {each.removesuffix(".__init__"): module for each, module in names.items()}
     del modules["medallion"]

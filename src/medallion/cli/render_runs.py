@@ -134,8 +134,9 @@ def balance_tables(snapshot: BalanceSnapshot | Audit) -> list[str]:
     """Return the lines of a table of sources, and of one of child tables if there are any."""
     lines = aligned_table(*accounting.shown_figures("source", snapshot.balances))
     children = {f"silver.{name}": each for name, each in snapshot.child_tables.items()}
-    more = aligned_table(*accounting.shown_figures("child table", children)) if children else ()
-    return [*lines, *(("", *more) if more else ())]
+    if not children:
+        return lines
+    return [*lines, "", *aligned_table(*accounting.shown_figures("child table", children))]
 
 
 def balances_json(snapshot: BalanceSnapshot | Audit) -> dict[str, Any]:
