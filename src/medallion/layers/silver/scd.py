@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -82,12 +82,13 @@ def numbers_as_text(log: DataFrame) -> list[str]:
     parts = log.select(SEQUENCE)
     if isinstance(log.schema[SEQUENCE].dataType, StructType):
         parts = parts.select(f"{SEQUENCE}.*")
+    found = list[Column]()
     for name in (name for name, dtype in parts.dtypes if dtype == "string"):
         text = F.col(quote_identifier(name))
         size = F.length(F.regexp_replace(text, r"\.\d+$", ""))
-        ends = (by(text, size) for by in (F.min_by, F.max_by))
         differ = F.bool_and(text.rlike(_NUMBER_OR_TIME)) & (F.min(size) < F.max(size))
-        *texts, may_be_wrong = parts.agg(*ends, differ).collect()[0]
+        found.append(F.struct(F.min_by(text, size), F.max_by(text, size), differ))
+    for *texts, may_be_wrong in parts.agg(*found).collect()[0] if found else ():
         if may_be_wrong:
             return sorted(texts)
     return []
