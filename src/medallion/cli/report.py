@@ -26,7 +26,7 @@ from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
 from medallion.inspect.overview import Overview, take_overview
 from medallion.state.runs import parse_failures
-from medallion.storage.layout import layer_of
+from medallion.storage.layout import layer_of, short_name
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, TECHNICAL_COLUMNS
 from medallion.storage.text import counted, error_reason, printable
@@ -69,7 +69,7 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         balance_verdict=render_runs.balance_verdict(overview.audit),
         refresh_seconds=refresh_seconds,
         stale={p.subject: p.sentence for p in overview.seen.verdict.problems if p.code == "stale"},
-        statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
+        statuses={short_name(each.query): each for each in overview.statuses},
         balance=shown_figures("source", overview.audit.balances),
         charts=charts.all_charts(overview),
         css=_asset("page.css"),

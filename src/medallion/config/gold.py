@@ -23,7 +23,7 @@ from medallion.config.model import (
 )
 from medallion.config.sources import SilverTables, silver_table
 from medallion.config.tables import Kafka, OutputConfig, ToFiles, ToKafka
-from medallion.storage.layout import layer_of
+from medallion.storage.layout import layer_of, short_name
 from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason
 
@@ -66,7 +66,7 @@ def inputs_first(document: Node, tables: Mapping[str, GoldTable]) -> dict[str, G
         ConfigError: tables read each other in a circle.
     """
     read = {
-        name: [each.removeprefix("gold.") for each in table.tables if layer_of(each) == "gold"]
+        name: [short_name(each) for each in table.tables if layer_of(each) == "gold"]
         for name, table in tables.items()
     }
     try:

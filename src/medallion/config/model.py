@@ -16,7 +16,7 @@ from medallion.config.tables import CdcConfig, ChildTable, Kafka, LookupConfig, 
 from medallion.config.values import Duration, choice_key, key
 from medallion.errors import UsageError
 from medallion.storage import table_specs
-from medallion.storage.layout import Layout, layer_of
+from medallion.storage.layout import Layout, layer_of, short_name
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, WINDOW, Columns, TableSpec
 
@@ -472,7 +472,7 @@ class Config:
 
     def silver_source(self, table: str) -> SourceConfig | None:
         """Return the source of a silver table or of its log of changes; None if there is none."""
-        name = table.removeprefix("silver.")
+        name = short_name(table)
         source = self.sources.get(name) or self.sources.get(name.removesuffix(CHANGES))
         return source if source and table in (f"silver.{source.name}", source.rows_table) else None
 

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from itertools import chain
 
 from medallion.config.model import Config
-from medallion.storage.layout import LAYERS, PUBLISH, layer_of
+from medallion.storage.layout import LAYERS, PUBLISH, layer_of, short_name
 
 
 class QueryType(Enum):
@@ -46,7 +46,7 @@ class Query:
     @property
     def table(self) -> str:
         """The name of its table without the layer: a source, or an entry of `silver` or `gold`."""
-        return self.name.partition(".")[2]
+        return short_name(self.name)
 
     @property
     def entry(self) -> str:

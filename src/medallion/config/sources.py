@@ -12,7 +12,7 @@ from medallion.config.model import ReaderOptions, SilverTable, SourceConfig, cha
 from medallion.config.tables import DEBEZIUM_CDC, CdcConfig, ChildTable, LookupConfig
 from medallion.config.values import fold_case, may_overlap
 from medallion.storage import objects
-from medallion.storage.layout import Layout
+from medallion.storage.layout import Layout, short_name
 from medallion.storage.table_specs import SOURCE_MODIFIED_AT, SPAN
 
 SilverTables = Mapping[str, SilverTable]
@@ -273,8 +273,7 @@ def parents_first(entries: Mapping[str, Any]) -> list[str]:
 def silver_table(node: Node, key: str, tables: SilverTables) -> str:
     """Return the name, without `silver.`, of the table that a key names."""
     name = node.get(key, values.non_blank_string, "a silver table")
-    layer, _, table = name.partition(".")
-    if layer != "silver" or table not in tables:
-        known = ", ".join(f"silver.{each}" for each in tables)
-        node.fail(key, f"must be one of {known}, not {name}")
-    return table
+    known = [f"silver.{each}" for each in tables]
+    if name not in known:
+        node.fail(key, f"must be one of {', '.join(known)}, not {name}")
+    return short_name(name)

@@ -12,6 +12,7 @@ from medallion.sql import engine
 from medallion.sql.result import Result
 from medallion.state.runs import RunState
 from medallion.storage import delta_tables, table_specs
+from medallion.storage.layout import short_name
 from medallion.storage.text import counted
 
 ROWS_SHOWN = 3
@@ -49,7 +50,7 @@ def read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -
         limit: the most rows to return.
         is_newest: whether to return the newest rows, if it has times.
     """
-    gold = None if table in config.views else config.gold[table.removeprefix("gold.")].definition
+    gold = None if table in config.views else config.gold[short_name(table)].definition
     groups, measure = (gold.groups, gold.measure) if isinstance(gold, Aggregate) else ((), {})
     sums = tuple(name for name, sql in measure.items() if _SUM.fullmatch(sql))
     try:
@@ -92,7 +93,7 @@ def mostly_quarantined(config: Config, run_state: RunState) -> Iterator[Problem]
         rows, quarantined = last.rows_in or 0, last.quarantined_rows or 0
         if 2 * quarantined <= rows:
             continue
-        rules = quarantined_by_rule(config, table.partition(".")[2])
+        rules = quarantined_by_rule(config, short_name(table))
         if not {rule for rule, _ in rules} <= {*table_specs.MESSAGE_RULES}:
             all_rules = ", ".join(f"{rule} ({count:,})" for rule, count in rules)
             detail = f"{quarantined:,} of {counted(rows, 'row')} of the last run broke a rule"
@@ -112,7 +113,7 @@ def deletes_not_applied(config: Config) -> Iterator[Problem]:
 
 
 def _quarantine_remedy(config: Config, table: str) -> str:
-    name = table.partition(".")[2]
+    name = short_name(table)
     command = f"refresh silver.{name}" if name in config.silver else f"replay {table}"
     return (
         "see its rows in medallion report, correct the rule or the columns in pipeline.yaml, and "

@@ -42,7 +42,7 @@ from medallion.state import journal, pending_work
 from medallion.state.ledger import ReasonCode
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
-from medallion.storage.layout import layer_of
+from medallion.storage.layout import layer_of, short_name
 from medallion.storage.paths import ObjectPath
 from medallion.storage.table_specs import INGESTED_AT, SPAN, WINDOW, bronze_columns, column_name
 from medallion.storage.text import counted
@@ -327,7 +327,7 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
             columns += WINDOW
         case Join() as join:
             sql_by_key = join.expressions
-            columns += [name.removeprefix("silver.") for name in known]
+            columns += map(short_name, known)
     _check_expressions(config, result, entry, sql_by_key, sources, columns)
 
 
@@ -362,7 +362,7 @@ def _check_suite(config: Config, table: str, result: CheckResult) -> None:
 
 def _table_columns(config: Config, table: str) -> Collection[str] | None:
     """Return the columns of a table with a suite; None if they are not known."""
-    layer, _, name = table.partition(".")
+    layer, name = layer_of(table), short_name(table)
     if layer == "bronze":
         return known_columns(config, config.sources[name])
     if layer == "silver":

@@ -42,7 +42,7 @@ from medallion.state.pending_work import WorkReason
 from medallion.state.runs import NIGHTLY, RunRecords
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import clock, delta_tables
-from medallion.storage.layout import PUBLISH, layer_of
+from medallion.storage.layout import PUBLISH, layer_of, short_name
 from medallion.storage.table_specs import (
     PARTITION,
     ROW_COUNTS,
@@ -153,15 +153,14 @@ def _refuse_invalid(config: Config, request: Request) -> None:
 
 def _tables(config: Config, table: str) -> list[str]:
     """Return the tables that have rows of a silver table, bronze first."""
-    source = table.partition(".")[2]
-    following = _following(config, source)
-    return [f"bronze.{source}", *(target for query in following for target in query.targets)]
+    following = _following(config, short_name(table))
+    return [f"bronze.{short_name(table)}", *(t for query in following for t in query.targets)]
 
 
 def _refuse_unread(config: Config, table: str) -> None:
     """Raise UsageError if rows of the source are not in all tables yet."""
     journal.refuse_unfinished(config, Rebuild)
-    source = table.partition(".")[2]
+    source = short_name(table)
     runs, settings = RunRecords(config.layout), pending_work.settings_digests(config)
     for query in queries(config):
         if source in query.sources:
@@ -177,13 +176,12 @@ def _refuse_unread(config: Config, table: str) -> None:
 def _count_rows(pipeline: Pipeline, request: Request) -> Erasure:
     """Count the rows to erase; write nothing."""
     config, table, condition = pipeline.config, str(request.table), str(request.condition)
-    name = table.partition(".")[2]
-    source, bronze = _source_and_rows(pipeline, name)
+    source, bronze = _source_and_rows(pipeline, short_name(table))
     try:
         with_matches = _with_matches(pipeline, source, condition, bronze)
         columns = [column for column in _ORIGIN if column in source.origin_columns]
         counts = _count_by_origin(with_matches(bronze), columns)
-        _, invalid = _following(config, name)[0].targets
+        _, invalid = _following(config, source.name)[0].targets
         silver = _rows(pipeline, table)
         if source.cdc:
             keys = _keys_of_matches(with_matches(bronze), source)
@@ -192,7 +190,7 @@ def _count_rows(pipeline: Pipeline, request: Request) -> Erasure:
             erased = silver.where(condition)
         quarantine = transform.with_bronze_columns(_rows(pipeline, invalid), bronze)
         rows = {
-            f"bronze.{name}": sum(row["rows"] for row in counts),
+            f"bronze.{source.name}": sum(row["rows"] for row in counts),
             table: erased.count(),
             invalid: with_matches(quarantine).where(transform.MATCHES).count(),
         }

@@ -13,6 +13,7 @@ from medallion.inspect.problems import ProblemCode
 from medallion.inspect.status import QueryStatus
 from medallion.inspect.verdict import Observations
 from medallion.state.runs import FAILED
+from medallion.storage.layout import short_name
 
 # Name, description, label, and the values by the values of the label; without label by "".
 Metric = tuple[str, str, str, Mapping[str, float | None]]
@@ -60,7 +61,7 @@ def _metrics(
     yield "query_rows_in", "rows read", "query", {n: run.rows_in for n, run in runs.items()}
     yield "query_rows_out", "rows written", "query", {n: run.rows_out for n, run in runs.items()}
     yield "query_waiting_rows", "rows that a query has not read", "query", waiting
-    backlogs = {s.query.partition(".")[2]: s.backlog for s in statuses if s.backlog}
+    backlogs = {short_name(s.query): s.backlog for s in statuses if s.backlog}
     for name in ("files", "bytes", "messages"):
         values = {source: getattr(each, name) for source, each in backlogs.items()}
         yield f"source_{name}", f"{name} of a source that are not in bronze", "source", values

@@ -19,7 +19,7 @@ from medallion.state import erasures, journal, ledger, topics
 from medallion.state.journal import Backfill, Entry, Erasure, Rebuild, Rename, Replay
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import delta_tables, locks, records
-from medallion.storage.layout import PUBLISH
+from medallion.storage.layout import PUBLISH, short_name
 from medallion.storage.text import Reporter
 
 _LINKS = ("source", "with")  # keys of definitions that name a table
@@ -102,7 +102,7 @@ def _cases(names: Mapping[str, str]) -> str:
 
 def _renamed_definition(definition: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
     """Return a definition that reads a table, as `silver.orders`, under its new name."""
-    short, renamed = (name.removeprefix("silver.") for name in (old, new))
+    short, renamed = map(short_name, (old, new))
     links = {key: renamed for key in _LINKS if definition.get(key) == short}
     if "sql" in definition:
         links["sql"] = re.sub(rf"\b{re.escape(old)}\b", new, definition["sql"])

@@ -32,6 +32,7 @@ from medallion.state import journal
 from medallion.state.journal import Entry, Replay
 from medallion.state.runs import REPLAYED, run_row
 from medallion.storage import clock, delta_tables
+from medallion.storage.layout import short_name
 from medallion.storage.table_specs import FAILED_RULES
 
 
@@ -58,10 +59,10 @@ def source_to_replay(config: Config, table: str, where: str | None) -> str:
     Raises:
         UsageError: no source has that quarantine, it does not exist yet, or the condition is wrong.
     """
-    layer, _, name = table.partition(".")
-    if layer != "quarantine" or name not in config.sources:
-        known = ", ".join(f"quarantine.{source}" for source in config.sources)
-        raise UsageError(f"{table} cannot be replayed; these can: {known}.")
+    known = [f"quarantine.{source}" for source in config.sources]
+    if table not in known:
+        raise UsageError(f"{table} cannot be replayed; these can: {', '.join(known)}.")
+    name = short_name(table)
     if not delta_tables.table_exists(config.layout.table(table)):
         raise UsageError(f"{table} does not exist yet: run medallion run silver first.")
     refuse_waiting(config, [config.sources[name].rows_table])

@@ -18,7 +18,7 @@ from medallion.spark.errors import describe_error
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild, Replay
 from medallion.storage import delta_tables
-from medallion.storage.layout import Layout, StagingLayout
+from medallion.storage.layout import Layout, StagingLayout, short_name
 from medallion.storage.paths import StoragePath
 
 SILVER, QUARANTINE = "silver", "quarantine"
@@ -46,7 +46,7 @@ def resume_commands(pipeline: Pipeline, layers: Sequence[str]) -> None:
                 except Exception as error:
                     pipeline.report(f"refresh   {entry.subject}: {describe_error(error)}")
     for replay in journal.read_entries(config, Replay) if "silver" in layers else ():
-        if replay.subject.partition(".")[2] in config.sources:  # else nothing reads its tables
+        if short_name(replay.subject) in config.sources:  # else nothing reads its tables
             pipeline.report(f"replay    {replay.subject}: resumes")
             complete_replay(pipeline, replay)
 
@@ -106,7 +106,7 @@ def complete_replay(pipeline: Pipeline, entry: Entry[Replay]) -> None:
     Raises:
         MedallionError: staged rows are missing.
     """
-    config, replay, name = pipeline.config, entry.arguments, entry.subject.partition(".")[2]
+    config, replay, name = pipeline.config, entry.arguments, short_name(entry.subject)
     tables, staged = SilverTables.of_source(config, name), replay_staging(config, name)
     application = checkpoints.replay_id(tables.checkpoint)
     once_only = checkpoints.once_only(application, replay.quarantine_version)

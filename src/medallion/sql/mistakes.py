@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from medallion.config.expressions import nearest_name
 from medallion.sql.guard import SUM_OVERFLOW
+from medallion.storage.layout import short_name
 
 Span = tuple[int, int]
 
@@ -74,7 +75,7 @@ def sql_types(text: str) -> str:
 def table_alone(sql: str, tables: Sequence[str]) -> tuple[str, Span] | None:
     """Return the message for a statement that starts with a table, and where; else None."""
     if first := re.match(r"\s*([\w.]+)", sql):
-        names = [t for t in tables if first[1].lower() in (t, t.partition(".")[2])]
+        names = [t for t in tables if first[1].lower() in (t, short_name(t))]
         for table in names[-1:]:  # silver's
             message = f"{first[1]} is no statement: did you mean SELECT * FROM {table}?"
             return message, first.span(1)
@@ -84,7 +85,7 @@ def table_alone(sql: str, tables: Sequence[str]) -> tuple[str, Span] | None:
 def _missing_table(name: str, root: str, tables: Sequence[str]) -> str:
     if not tables:
         return f"there is no table {name} under {root}; no nightly run yet: medallion nightly"
-    of_name = {table.partition(".")[2]: table for table in tables}  # silver's is the last one
+    of_name = {short_name(table): table for table in tables}  # silver's is the last one
     short = name.lower().rpartition(".")[2]
     nearest = nearest_name(name, tables, cutoff=0.8) or of_name.get(short)
     if nearest := nearest or of_name.get(nearest_name(short, of_name) or ""):

@@ -18,7 +18,7 @@ from medallion.config.model import CHANGES, Config
 from medallion.errors import ITEM_ERRORS, MedallionError, UsageError
 from medallion.spark import checkpoints
 from medallion.storage import delta_tables, locks
-from medallion.storage.layout import LAYERS, Layout, layer_of
+from medallion.storage.layout import LAYERS, Layout, layer_of, short_name
 from medallion.storage.paths import ObjectPath, StoragePath
 from medallion.storage.root_format import FORMAT, read_format, write_format
 from medallion.storage.text import Reporter, printable
@@ -123,7 +123,7 @@ class Erasure:
     @property
     def source(self) -> str:
         """The source whose rows are erased."""
-        return self.table.partition(".")[2]
+        return short_name(self.table)
 
     @property
     def has_rows(self) -> bool:

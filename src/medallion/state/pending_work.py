@@ -22,7 +22,7 @@ from medallion.spark.checkpoints import DeltaOffset
 from medallion.spark.settings import DEFAULTS
 from medallion.state.runs import BLOCKED, RunRecords, RunState
 from medallion.storage import delta_log, delta_tables, objects
-from medallion.storage.layout import LAYERS, PUBLISH, layer_of
+from medallion.storage.layout import LAYERS, PUBLISH, layer_of, short_name
 from medallion.storage.paths import StoragePath
 
 
@@ -114,7 +114,7 @@ def new_row_settings(config: Config, query: str) -> dict[str, Any]:
     suite = read_suite(config.conf_dir, query)
     values = {f"rule {each.name}": [each.type, each.kwargs, each.on_failure] for each in suite}
     if layer_of(query) == "bronze":
-        source = config.sources[query.partition(".")[2]]
+        source = config.sources[short_name(query)]
         values |= {key: value for key, value in vars(source).items() if key not in _OF_OLD_ROWS}
         values |= {f"options.{key}": value for key, value in vars(source.options).items()}
     return dict(json.loads(json.dumps(values, default=str)))

@@ -27,8 +27,13 @@ _INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
 def layer_of(name: str) -> str:
-    """Return the layer of a table or a query: the first part of its name."""
+    """Return the layer of a table or a query: `silver` of `silver.orders`."""
     return name.partition(".")[0]
+
+
+def short_name(name: str) -> str:
+    """Return the name of a table or a query without its layer: `orders` of `silver.orders`."""
+    return name.partition(".")[2]
 
 
 @dataclass(frozen=True, init=False)

@@ -20,6 +20,7 @@ from medallion.ingest.schema.growth import ITEM, FieldPath
 from medallion.layers.silver.envelope import envelope_path
 from medallion.quality.rules import load_rules
 from medallion.spark.plans import column_path, fields_in
+from medallion.storage.layout import short_name
 
 Paths = Mapping[str, FieldPath]
 """The path in the source's rows that each plain column of a table has, by lower-case name."""
@@ -70,7 +71,7 @@ class NamedFields:
         for gold in self.config.gold.values():
             # The fields of a statement may be those of any of its tables.
             if table in gold.tables and not isinstance(gold.definition, Statement):
-                sql, alias = gold.definition.expressions.values(), table.removeprefix("silver.")
+                sql, alias = gold.definition.expressions.values(), short_name(table)
                 yield from self._within(sql, columns, alias)
 
     def _of_child(self, child: ChildTable, parent: Paths) -> Iterator[FieldPath]:

@@ -17,7 +17,7 @@ from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_tables
-from medallion.storage.layout import layer_of
+from medallion.storage.layout import layer_of, short_name
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
@@ -210,8 +210,7 @@ def gold_parts(
 
 def gold_definition(table: GoldTable) -> dict[str, Any]:
     """Return all settings that determine the rows of a table; a change of them needs a refresh."""
-    tables = [name.removeprefix("silver.") for name in table.tables]
-    names = dict(zip(("source", "with"), tables, strict=False))
+    names = dict(zip(("source", "with"), map(short_name, table.tables), strict=False))
     own, mode = definition.settings_document(table.definition), {"output_mode": table.output_mode}
     match table.definition:
         case Statement() as statement:

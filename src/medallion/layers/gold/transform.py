@@ -15,6 +15,7 @@ from medallion.config.values import TABLE_NAME
 from medallion.errors import ConfigError
 from medallion.spark.errors import classify
 from medallion.spark.plans import CONFIG_TYPES, analyzed_plan, catalyst_class, node_type, plan_nodes
+from medallion.storage.layout import short_name
 from medallion.storage.table_specs import WINDOW
 
 _FRAME = "_window"
@@ -57,7 +58,7 @@ def gold_rows(
     """
     if isinstance(table.definition, Statement):
         return statement_rows(spark, table, table.definition, rows)
-    rows = {name.removeprefix("silver."): rows[name] for name in rows}
+    rows = {short_name(name): rows[name] for name in rows}
     tables = {name: config.silver_tables[f"silver.{name}"] for name in rows}
     times = {name: tables[name].event_time or "" for name in rows}
     match table.definition:
