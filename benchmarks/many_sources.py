@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks.many_sources [--short] [--sources N ...] [--rows N]
 
-Each source has one file of 40 rows, a silver table and a gold table. The nights are whole
-processes on a root and a configuration of their own.
+Each source has one file of 40 rows, a silver table and a gold table. medallion and plain Spark
+run in turn, as whole processes on roots of their own, and have to give the same gold.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import NIGHTLY, PROJECT, Taken, say, timed
-from medallion.storage import delta_tables
-from medallion.storage.paths import StoragePath
+from benchmarks.measure import NIGHTLY, PROJECT, Taken, say, timed, timed_peer
+from tests.support.lakehouse import rows_of
 
 FULL, SHORT = (5, 15), (2, 4)  # sources
 NIGHTS = ("first night", "second night")
+SIDES = ("medallion", "plain_sources")
 ENTRY = """
   {name}:
     schema: {{at: timestamp, id: string, value: double}}
@@ -67,35 +67,53 @@ def main() -> int:
     say("| | " + " | ".join(f"{count} sources" for count in counts) + " | each further source |")
     few, many = min(counts), max(counts)
     for number, name in enumerate(NIGHTS):
-        cells = [f"{t[number].seconds:.0f} s, {t[number].cpu:.0f} CPU" for t in taken.values()]
-        more = taken[many][number].cpu - taken[few][number].cpu
-        further = f"{more / (many - few):.1f} CPU s" if many > few else ""
-        say(f"| {name} | {' | '.join(cells)} | {further} |")
+        for side in SIDES:
+            nights = {count: sides[side][number] for count, sides in taken.items()}
+            cells = [f"{t.seconds:.0f} s, {t.cpu:.0f} CPU" for t in nights.values()]
+            more = nights[many].cpu - nights[few].cpu
+            further = f"{more / (many - few):.1f} CPU s" if many > few else ""
+            say(f"| {name}, {side} | {' | '.join(cells)} | {further} |")
     return 0
 
 
-def measure(count: int, rows: int) -> list[Taken]:
-    """Return what the nights of so many sources took."""
+def measure(count: int, rows: int) -> dict[str, list[Taken]]:
+    """Return for each side what the nights of so many sources took."""
     with tempfile.TemporaryDirectory(prefix="medallion-bench-") as folder:
-        root, conf = Path(folder, "lakehouse"), Path(folder, "conf")
-        root.mkdir()
+        conf = Path(folder, "conf")
         names = [f"s{number:02}" for number in range(count)]
         configure(conf, names)
-        nights = []
+        taken: dict[str, list[Taken]] = {side: [] for side in SIDES}
         for number, night in enumerate(NIGHTS):
+            for side, nights in taken.items():
+                root = Path(folder, side)
+                for name in names:
+                    land(root, name, number, rows)
+                nights.append(run(side, root, conf))
+                if (side, night) == ("medallion", NIGHTS[0]) and "BENCH_OUTPUT" in os.environ:
+                    shutil.copy(root / "output.txt", os.environ["BENCH_OUTPUT"])
+                last = nights[-1]
+                say(
+                    f"{count:>3} sources, {night}, {side}: {last.seconds:.1f} s, {last.cpu:.1f} CPU"
+                )
             for name in names:
-                land(root, name, number, rows)
-            nights.append(timed([*NIGHTLY], root, MEDALLION_CONF=str(conf)))
-            if night == NIGHTS[0] and "BENCH_OUTPUT" in os.environ:
-                shutil.copy(root / "output.txt", os.environ["BENCH_OUTPUT"])
-            say(
-                f"{count:>3} sources, {night}: {nights[-1].seconds:.1f} s, {nights[-1].cpu:.1f} CPU"
-            )
-            for name in names:
-                found = delta_tables.row_count(StoragePath(root / "silver" / name))
-                if found != rows * (number + 1):
-                    raise SystemExit(f"silver.{name} has {found} rows, not {rows * (number + 1)}")
-        return nights
+                compare(Path(folder), name, rows * (number + 1))
+        return taken
+
+
+def run(side: str, root: Path, conf: Path) -> Taken:
+    """Run one night of one side."""
+    if side == "medallion":
+        return timed([*NIGHTLY], root, MEDALLION_CONF=str(conf))
+    return timed_peer(side, root, MEDALLION_CONF=str(conf))
+
+
+def compare(folder: Path, name: str, rows: int) -> None:
+    """Both sides must have the same gold, and all rows in it."""
+    columns = ("window_start", "window_end", "id", "rows", "total")
+    gold = [rows_of(folder / side / f"gold/{name}_hours", *columns) for side in SIDES]
+    counted = [sum(row[3] for row in found) for found in gold]
+    if gold[0] != gold[1] or counted != [rows, rows]:
+        raise SystemExit(f"gold.{name}_hours counts {counted} rows, and both should have {rows}")
 
 
 def configure(conf: Path, names: list[str]) -> None:

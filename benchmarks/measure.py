@@ -104,11 +104,12 @@ def timed(arguments: list[str], root: Path, **environment: str) -> Taken:
     return Taken(taken, peak[0], cpu[0])
 
 
-def timed_peer(name: str, root: Path) -> Taken:
+def timed_peer(name: str, root: Path, **environment: str) -> Taken:
     """Run one of `benchmarks.peers`, without the classes that are kept for medallion's Java."""
     no_settings = root / "no-settings"
-    no_settings.mkdir()
-    return timed(["-m", f"benchmarks.peers.{name}"], root, SPARK_CONF_DIR=str(no_settings))
+    no_settings.mkdir(exist_ok=True)
+    peer = ["-m", f"benchmarks.peers.{name}"]
+    return timed(peer, root, SPARK_CONF_DIR=str(no_settings), **environment)
 
 
 def resident(processes: Iterable[int]) -> int:
