@@ -26,6 +26,7 @@ from medallion.cli import commands, main
 from medallion.config.loader import load
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.balance import Balance, BalanceSnapshot
+from medallion.quality.suites import suite_path
 from medallion.runtime import opening, stream
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
@@ -200,6 +201,24 @@ def test_main_errors_come_before_spark(
         error = capsys.readouterr().err
         assert error.startswith("medallion: gold.")
         assert " is blocked: it on silver." in error
+
+
+@pytest.mark.parametrize("command", ["run", "stream", "refresh", "apply", "replay", "erase"])
+def test_invalid_suite_is_refused_before_a_command(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    """These commands first refuse what `check` finds, and `load` does not."""
+    monkeypatch.setattr(opening, "open_pipeline", None)
+    conf = shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    suite_path(conf, "silver.event").write_text("nothing")
+    more = ("--conf", str(conf), *ARGUMENTS.get(command, ()))
+    message = refused_message(capsys, command, *more)
+    assert "silver/event.json is not a Great Expectations suite" in message
+    assert not root.exists()
 
 
 def test_run_reports_each_message_once(

@@ -457,6 +457,10 @@ def test_group_by_cannot_be_a_window_column(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError, match=r"device_counts.window adds 'window_end'.* rename"):
         load({}, tmp_path)
+    document["gold"]["device_counts"] = {**SESSIONS, "source": "silver.activity"}
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match=r"device_counts.session adds 'window_end'.* rename"):
+        load({}, tmp_path)
 
 
 def test_event_time_may_be_ingestion_time(tmp_path: Path) -> None:

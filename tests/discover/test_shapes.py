@@ -82,11 +82,11 @@ def test_one_object_is_a_row(tmp_path: Path, value: Mapping[str, Any]) -> None:
 def test_an_order_is_a_row_with_its_items(tmp_path: Path) -> None:
     """It has a key and a time of its own, which the rows of its items would lose."""
     empty = {**ORDER, "order_id": "o2", "items": []}
-    pretty = {**ORDER, "order_id": "o3"}
+    pretty = {**ORDER, "order_id": "2026.3"}  # a string, so it is no number
     texts = {f"a{n}__json": json.dumps(each) for n, each in enumerate([ORDER, empty])}
     source = inspect(tmp_path, **texts, b__json=json.dumps(pretty, indent=2))
     assert source.description.settings == {"multi_line": True}
-    assert [row["order_id"] for row in source.description.rows] == ["o1", "o2", "o3"]
+    assert [row["order_id"] for row in source.description.rows] == ["o1", "o2", "2026.3"]
     assert source.key_names == ["order_id", "ordered_at"]
     (path,) = tmp_path.glob("b.json")
     (choice,) = inspect_files("x", input_files([str(path)])).description.choices

@@ -132,6 +132,16 @@ def test_batch_is_unrecorded_once_it_has_written(checkpoint: StoragePath) -> Non
     assert has_unrecorded() == [True, True, False]
 
 
+def test_first_batch_has_started_writing(checkpoint: StoragePath) -> None:
+    for log in ("offsets", "commits"):
+        for file in (checkpoint / log).local.glob("[1-3]"):
+            file.unlink()
+    table = StoragePath(checkpoint.local.with_name("table"))
+    assert not recovery.has_started_writing(checkpoint, [table])
+    append_batch(table.local, 0)
+    assert recovery.has_started_writing(checkpoint, [table])
+
+
 def test_batch_whose_rows_are_removed_is_refused(checkpoint: StoragePath) -> None:
     """Their files were compacted, and the record of their batch was lost."""
     bronze = StoragePath(checkpoint.local.with_name("bronze"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from medallion.errors import MedallionError
-from medallion.runtime.recorder import record_flows
+from medallion.runtime.recorder import Notices, record_flows
 from medallion.state.runs import RunRecords
 from tests.support.home import Home
 
@@ -68,3 +68,14 @@ def test_failed_record_hides_no_other_failure(home: Home, monkeypatch: pytest.Mo
     assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(True, [0]), (False, [-1])]
     assert runs.run_state.sums["bronze.a"].rows_in == 7
     assert runs.run_state.last["bronze.b"].error == "files are gone"
+
+
+def test_cleared_notice_is_reported_again() -> None:
+    messages = list[str]()
+    notices = Notices(messages.append)
+    for topic in ("a", "a", "b"):
+        notices.report(topic, "the disk is full")
+    assert len(messages) == 2
+    notices.clear("a")
+    assert [notices.report(topic, "the disk is full") for topic in ("a", "b")] == [True, False]
+    assert len(messages) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,6 +132,8 @@ def test_stopped_query_restarts_at_once_then_later() -> None:
     assert messages == [f"{stopped}; it is retried"]  # reported once
     assert stream.failures == {"silver.a": stopped}
     assert not waiting
+    (query,) = stream._queries
+    assert query._next_start <= time.monotonic() + 5  # the steps since then do not delay it
     pipeline: Any = stream.pipeline
     pipeline.is_alive = False
     stream.stop()
@@ -332,6 +335,15 @@ def test_required_restart_is_no_failure(error: str | Failure) -> None:
     stream.start()
     stream.stop()
     assert stream.failures == {}
+
+
+def test_failure_as_the_stream_stops_is_kept() -> None:
+    flow = Ended("the disk is full")
+    flow.run.stop = lambda: None
+    stream = new_stream(flow, [], [])
+    stream.start()
+    stream.stop()
+    assert stream.failures == {"silver.a": "silver.a: the disk is full"}
 
 
 def test_pauses_double_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

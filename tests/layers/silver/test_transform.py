@@ -230,6 +230,13 @@ def test_split_lookup_rules_by_column_name() -> None:
     ]
 
 
+def test_split_lookup_rules_of_unknown_syntax() -> None:
+    """Such a rule may name any column of the lookup table, but there has to be one."""
+    of_spark = {"a": "at mod 2 = 0"}
+    assert rules.split_lookup_rules(of_spark, ["date"]) == ([], [Rule("a", "at mod 2 = 0")])
+    assert rules.split_lookup_rules(of_spark, []) == ([Rule("a", "at mod 2 = 0")], [])
+
+
 def test_mark_duplicates(spark: SparkSession) -> None:
     """Keep the first row of a new key; broken rows and null keys are never duplicates."""
     values = "values (1, 'a', 2, ''), (2, 'a', 1, ''), (3, 'b', 1, ''), (4, null, 1, ''),"
