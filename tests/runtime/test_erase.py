@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from medallion.config.tables import LookupConfig
 from medallion.runtime import erase
 from medallion.state.journal import Action, Entry, ErasedOrigin, Erasure
 from tests.support.home import Home
@@ -33,3 +35,17 @@ def test_erasure_of_an_older_version_deletes_files(
     assert [origin.action for origin in erasure.origins] == [action]
     assert result.erasure == erasure
     assert not (home.layout.journal / "erase-silver.o.json").is_stored()
+
+
+def test_lookups_in_an_erased_table_are_noted(home: Home) -> None:
+    config = home.project_config
+    activity, event = config.sources["activity"], config.sources["event"]
+    devices = LookupConfig("silver/activity", "device", {"model": "string"})
+    looking_up = {
+        "event": replace(event, lookup=devices),
+        "other": replace(event, name="other", lookup=replace(devices, file="devices.csv")),
+    }
+    config = replace(config, sources={"activity": activity, **looking_up})
+    erasure = Erasure("a1", "silver.activity", "device = 'a'", True, {})
+    note = "silver.event keeps columns that it has looked up in silver.activity."
+    assert [*erase._notes(config, erasure)] == [note]
