@@ -76,9 +76,9 @@ def test_each_batch_is_written_once(
     if not has_checksum:  # a commit of delta-rs leaves none
         delta_tables.set_missing_properties(table, {"delta.checkpointInterval": "9"})
     for number in (3, 4):
-        write_once(spark.range(5, 9), table, checkpoints.once_only("a", number))
+        assert not write_once(spark.range(5, 9), table, checkpoints.once_only("a", number))
     assert ids(table) == [0, 1, 10]
-    write_once(spark.range(3, 4), table, checkpoints.once_only("a", 5))
+    assert write_once(spark.range(3, 4), table, checkpoints.once_only("a", 5))
     assert ids(table) == [0, 1, 3, 10]
     write_once(spark.range(5), table, checkpoints.once_only("a", 6), "Overwrite")
     assert ids(table) == [0, 1, 2, 3, 4]

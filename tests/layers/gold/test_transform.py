@@ -45,6 +45,8 @@ def test_statement_rows_supported(spark: SparkSession) -> None:
     union = f"select device from {EVENT} union all select device from {OTHER}"
     assert columns(spark, union, "append") == ["device"]
     assert columns(spark, f"select count(*) as n from ({union})") == ["n"]
+    names = f"select name from values ('a', 'b') as t(id, name) join {EVENT} on device = id"
+    assert columns(spark, names, "append") == ["name"]
 
 
 @pytest.mark.parametrize(
