@@ -69,8 +69,7 @@ class Gold(Flow):
             write = GroupMerge(self.spark, self.config, table)
             rows, mode = write.touched(*inputs.values()), "append"
         elif self._is_recomputed:
-            streams = self._streams().values()
-            changes = (stream.select(F.lit(True).alias("change")) for stream in streams)
+            changes = (stream.select(F.lit(True)) for stream in self._streams().values())
             rows, mode, write = reduce(DataFrame.unionAll, changes), "append", self._recompute
         if trigger is None:
             definition.refuse_unstreamable(rows, mode)
