@@ -148,7 +148,7 @@ def test_error_of_a_rule(file: Path, bronze: DataFrame) -> None:
 def test_error_of_a_measure(spark: SparkSession, file: Path, bronze: DataFrame) -> None:
     config = configured(file, "sum(amount)", "sum(amout)")
     silver = bronze.selectExpr("time as at", "id", "amount")
-    parts = gold_parts(spark, config, config.gold["revenue"], {"orders": silver})
+    parts = gold_parts(spark, config, config.gold["revenue"], {"silver.orders": silver})
     error = invalid_sql_error("gold.revenue", parts, AnalysisException("x"))
     start = f"gold.revenue.measure.total in {file} line 15, column 27: {UNRESOLVED} `amout`"
     assert str(error).startswith(start)

@@ -43,12 +43,16 @@ def test_failing_part_reason_names_the_part(
 ) -> None:
     at = f"timestamp_micros({micros}) as"
     rows = {
-        "event": spark.range(1).selectExpr(f"{at} event_at", "'a' as device", "'x' as action"),
-        "activity": spark.range(1).selectExpr(f"{at} recorded_at", "'a' as device", "1 as x"),
+        "silver.event": spark.range(1).selectExpr(
+            f"{at} event_at", "'a' as device", "'x' as action"
+        ),
+        "silver.activity": spark.range(1).selectExpr(
+            f"{at} recorded_at", "'a' as device", "1 as x"
+        ),
     }
-    sources = tuple(rows) if isinstance(definition, Join) else ("event",)
-    table = GoldTable("t", sources, definition, "append")
-    inputs = {source: rows[source] for source in sources}
+    tables = tuple(rows) if isinstance(definition, Join) else ("silver.event",)
+    table = GoldTable("t", tables, definition, "append")
+    inputs = {name: rows[name] for name in tables}
     parts = gold_parts(spark, load({}, PROJECT), table, inputs)
     reason = failing_part_reason(list(inputs.values()), parts) or "gold.t.nothing"
     assert reason.split()[0] == f"gold.t.{part or 'nothing'}"

@@ -125,12 +125,13 @@ def test_gold_rows_refuses_join_keys_of_different_types(spark: SparkSession) -> 
     stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "at")
     config = load({}, PROJECT)
     join = Join("inner", {"one": "other"}, Duration.parse("1 hour"), None, None, {"one": "one"})
-    table = GoldTable("pairs", ("event", "activity"), join, "append")
+    table = GoldTable("pairs", ("silver.event", "silver.activity"), join, "append")
 
     def joined(left: str, right: str) -> list[str]:
         event = stream.selectExpr("at as event_at", f"{left} as one")
         activity = stream.selectExpr("at as recorded_at", f"{right} as other")
-        return gold_rows(spark, config, table, {"event": event, "activity": activity}).columns
+        rows = dict(zip(table.tables, (event, activity), strict=True))
+        return gold_rows(spark, config, table, rows).columns
 
     assert joined("value", "value") == joined("value", "int(value)") == ["one"]
     for left, right, message in (

@@ -65,7 +65,7 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
     everything = redefined(replace(actions, name="everything"), group_by=())
     gold = [windows, actions, everything]
     for table in gold:
-        rows = gold_rows(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
+        rows = gold_rows(lakehouse.spark, config, table, {"silver.event": silver(lakehouse, 0)})
         path = config.layout.table(f"gold.{table.name}")
         delta_tables.create_table(path, rows.schema.json(), config.properties(f"gold.{table.name}"))
     no_rows = silver(lakehouse, 0).limit(0)
@@ -110,7 +110,7 @@ def test_group_merge_at_a_clock_change(spark: SparkSession, tmp_path: Path) -> N
     rows = rows.select(F.col("event_at").cast("timestamp"))
     rows.write.format("delta").save(str(lakehouse.config.layout.table("silver.event")))
     path = lakehouse.config.layout.table("gold.days")
-    schema = gold_rows(spark, lakehouse.config, table, {"event": rows}).schema.json()
+    schema = gold_rows(spark, lakehouse.config, table, {"silver.event": rows}).schema.json()
     delta_tables.create_table(path, schema, {})
     merge = GroupMerge(spark, lakehouse.config, table)
     for number in range(len(times)):  # each row is a batch of its own, and silver has all
