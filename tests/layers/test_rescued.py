@@ -13,13 +13,15 @@ from pyspark.sql import types as T
 
 from medallion.cli import render_runs
 from medallion.config.loader import load
+from medallion.config.tables import CdcConfig
+from medallion.config.values import Duration
 from medallion.inspect.audit import run_audit
 from medallion.inspect.problems import ProblemCode
 from medallion.layers.rescued import rescue_rules
 from medallion.layers.silver import rules
 from medallion.state.runs import RescuedField, RescuedSummary
 from tests.support import PROJECT
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, activity_source
 from tests.support.verdict import take_verdict
 
 SOURCE: dict[str, Any] = {
@@ -168,6 +170,19 @@ def test_rescue_rules_of_the_fields_that_silver_reads(spark: SparkSession) -> No
         spark, source, columns, ["USER.plan = 'x'", "_corrupt_record is null"]
     )
     assert with_suite_rules == {**rescued, "rescued_user.plan": ("user", "plan")}
+
+
+def test_rescue_rules_of_the_fields_that_cdc_reads(spark: SparkSession) -> None:
+    columns = {name: T.BooleanType() for name in ("id", "deleted", "seq", "other")}
+    derived = {"_sequence": "coalesce(_bronze.seq, 0)", "_is_delete": "deleted or name"}
+    cdc = CdcConfig("seq", "deleted", None, None, 1, False, Duration.parse("30 days"))
+    cdc = replace(cdc, derived=derived)
+    source = activity_source(silver={"name": "upper(id)"}, keys=("name",), cdc=cdc, event_time="")
+    assert rescue_rules(spark, source, columns).keys() == {
+        "rescued_deleted",
+        "rescued_id",
+        "rescued_seq",
+    }
 
 
 def test_rule_of_a_suite_replaces_the_rescue_rule(spark: SparkSession) -> None:

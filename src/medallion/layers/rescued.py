@@ -10,6 +10,7 @@ from medallion.config.model import SourceConfig
 from medallion.ingest.parsing.names import column_path
 from medallion.ingest.parsing.rescued import rescued_fields
 from medallion.layers.flow import Flow
+from medallion.layers.silver.transform import BRONZE
 from medallion.spark import delta
 from medallion.spark.plans import fields_in
 from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
@@ -35,8 +36,8 @@ def rescue_rules(
 ) -> dict[str, FieldPath]:
     """Return the rules that quarantine rows with rescued values in fields that silver reads.
 
-    Silver, or a rule of bronze's suite, would read null instead. An expression that names
-    `_rescued_data` handles rescued values itself: its fields have no rule.
+    Silver, `cdc` or a rule of bronze's suite would read null instead: a delete would be an update.
+    An expression that names `_rescued_data` handles rescued values itself: its fields have no rule.
 
     Args:
         spark: the session that parses silver's expressions.
@@ -48,8 +49,9 @@ def rescue_rules(
         The names of the rules, such as `rescued_user.plan`, with the path of each one's field.
     """
     fields, handled = set[FieldPath](), set[FieldPath]()
-    for expression in (*source.silver.values(), *conditions):
-        names = fields_in(spark, [expression])
+    changes = source.cdc.derived.values() if source.cdc else ()
+    for expression in (*source.silver.values(), *conditions, *changes):
+        names = fields_in(spark, [expression.replace(f"{BRONZE}.", "")])
         is_handled = any(name[0].lower() == RESCUED for name in names)
         (handled if is_handled else fields).update(
             path for name in names if (path := _table_path(name, columns))

@@ -177,7 +177,7 @@ def _delete_rules(
     names = {*built_in_rules(source)["bronze"], *CHANGE_GUARDS}
     sequence = source.cdc.sequence_by.replace(f"{transform.BRONZE}.", "")
     read = {key: source.silver[key] for key in source.keys} | {SEQUENCE: sequence}
-    names |= rescue_rules(spark, replace(source, silver=read), columns).keys()
+    names |= rescue_rules(spark, replace(source, silver=read, cdc=None), columns).keys()
     for layer, known in (("bronze", fields_in(spark, read.values())), ("silver", set(zip(read)))):
         known = {_folded(name) for name in known}
         read_by = {name: fields_in(spark, [sql]) for name, sql in rules[layer].items()}

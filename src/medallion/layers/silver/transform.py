@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from medallion.quality.rules import Rule, breaks_any, failed_rules
-from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, IS_DELETE
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, IS_DELETE, quote_identifier
 
 # The row as bronze has it, for quarantine.
 BRONZE = "_bronze"
@@ -156,10 +156,7 @@ def is_good() -> Column:
 
 def has_identity(keys: Sequence[str]) -> Column:
     """Return the condition that no key of a row is null: only such a row can be a duplicate."""
-    known = F.lit(True)
-    for key in keys:
-        known = known & F.col(key).isNotNull()
-    return known
+    return F.expr(" and ".join(f"{quote_identifier(key)} is not null" for key in keys) or "true")
 
 
 def split_by_identity(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
