@@ -177,9 +177,8 @@ def _check_permissions(config: Config, result: CheckResult) -> None:
         return
     directories = (layout.root, *layout.internal_directories(), *layout.tables().values())
     remedy = "Grant it, or set MEDALLION_HOME to another folder."
-    for path in directories:
-        if not path.is_writable():
-            result.add_error(f"{path}: this user may not write here. {remedy}", str(path))
+    for path in (path for path in directories if not path.is_writable()):
+        result.add_error(f"{path}: this user may not write here. {remedy}", str(path))
 
 
 def _check_suites(config: Config, result: CheckResult) -> None:

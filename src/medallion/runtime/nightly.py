@@ -203,6 +203,5 @@ def check_accepted(config: Config, accept: Sequence[str]) -> None:
     """Raise UsageError if `accept` names an expectation that no suite has."""
     suites = {table: read_suite(config.conf_dir, table) for table in query_names(config)}
     known = {n for t, suite in suites.items() for e in suite for n in (e.name, f"{t}.{e.name}")}
-    for name in accept:
-        if name not in known:
-            raise UsageError(f"--accept {name}: no suite has an expectation of that name.")
+    for name in (name for name in accept if name not in known):
+        raise UsageError(f"--accept {name}: no suite has an expectation of that name.")

@@ -157,6 +157,7 @@ def test_past_event_time_is_quarantined(spark: SparkSession) -> None:
             "'dd.MM.yyyy HH:mm', and run medallion refresh bronze.event.",
         ),
         ("'1777629600000'", "`time`", 'is string such as "1777629600000". Convert it'),
+        ("'10:05:00'", "time", 'is string such as "10:05:00". Convert it'),  # today, for Spark
         ("1777629600000L", "time + 1", "at of silver.event is bigint. Convert it"),
     ],
 )

@@ -60,6 +60,8 @@ _CHANGE_KEYS = {
 }
 _EXAMPLE_LENGTH = 60  # characters
 _CHECKED_TIMES = 1000
+# Spark takes the current date for a time without one.
+_IS_TIME = r"try_cast(value as timestamp) is not null and value rlike r'^\s*[0-9]{4}'"
 
 
 def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
@@ -361,7 +363,7 @@ def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: Dat
         rows = delta.read_table(bronze.sparkSession, config.layout.table(table))
         values = rows.select(time).where("value is not null").limit(_CHECKED_TIMES)
         has_times, example = values.agg(
-            F.bool_or(F.col("value").try_cast("timestamp").isNotNull()),
+            F.bool_or(F.expr(_IS_TIME)),
             F.first(F.left("value", F.lit(_EXAMPLE_LENGTH))),
         ).collect()[0]
         if has_times is not False:  # null: there is no value yet
