@@ -187,6 +187,5 @@ class Silver(Flow):
         if self._lookup:
             counts = self._started_writer.batch_counts(range(batch.id, batch.id + 1))[batch.id]
             if counts.unmatched:
-                what = counted(counts.unmatched, "row")
-                message += f", {what} unmatched in {self._lookup.name}"
+                message += f", {counted(counts.unmatched, 'row')} unmatched in {self._lookup.name}"
         return message

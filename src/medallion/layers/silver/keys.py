@@ -71,9 +71,8 @@ def has_unique_keys(table: StoragePath, key: Sequence[str]) -> bool:
     """
     if delta_tables.row_count(table) > _MOST_KEYS:
         return False
-    columns = [quote_identifier(column) for column in key]
-    has_key = " and ".join(f"{column} is not null" for column in columns)
-    repeated = f"where {has_key} group by {', '.join(columns)} having count(*) > 1 limit 1"
+    columns = ", ".join(map(quote_identifier, key))
+    repeated = f"where not ({has_null_key(key)}) group by {columns} having count(*) > 1 limit 1"
     return not delta_tables.select_rows(table, "count(*)", repeated)
 
 

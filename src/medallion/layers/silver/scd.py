@@ -35,7 +35,8 @@ from medallion.storage.text import Reporter, counted
 # Delta's settings for the transaction of a commit that is not written by a DataFrame's writer.
 _APPLICATION = "spark.databricks.delta.write.txnAppId"
 _TRANSACTION = "spark.databricks.delta.write.txnVersion"
-_NUMBER_OR_TIME = r"^\d+(\.\d+)?$|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*Z$"
+_OFFSET = r"[+-]\d\d:?\d\d$"
+_NUMBER_OR_TIME = rf"^\d+(\.\d+)?$|^\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d\S*(Z|{_OFFSET})$"
 _ROUNDING = 1.0  # second, of times as doubles
 _PRUNED_TYPES = ("tinyint", "smallint", "int", "bigint", "string")
 
@@ -77,7 +78,7 @@ class Scd(Flow):
 def numbers_as_text(log: DataFrame) -> list[str]:
     """Return two numbers or times by which changes are ordered as strings, if it may be wrong.
 
-    It is right if they have one length, but for a fraction at the end.
+    It is right if they have one length, but for a fraction at the end; or one offset from UTC.
     """
     parts = log.select(SEQUENCE)
     if isinstance(log.schema[SEQUENCE].dataType, StructType):
@@ -85,13 +86,12 @@ def numbers_as_text(log: DataFrame) -> list[str]:
     found = list[Column]()
     for name in (name for name, dtype in parts.dtypes if dtype == "string"):
         text = F.col(quote_identifier(name))
-        size = F.length(F.regexp_replace(text, r"\.\d+$", ""))
-        differ = F.bool_and(text.rlike(_NUMBER_OR_TIME)) & (F.min(size) < F.max(size))
-        found.append(F.struct(F.min_by(text, size), F.max_by(text, size), differ))
-    for *texts, may_be_wrong in parts.agg(*found).collect()[0] if found else ():
-        if may_be_wrong:
-            return sorted(texts)
-    return []
+        form = F.nullif(F.regexp_extract(text, _OFFSET, 0), F.lit(""))
+        form = F.coalesce(form, F.length(F.regexp_replace(text, r"\.\d+$", "")).cast("string"))
+        differ = F.bool_and(text.rlike(_NUMBER_OR_TIME)) & (F.min(form) < F.max(form))
+        found.append(F.struct(F.min_by(text, form), F.max_by(text, form), differ))
+    pairs = parts.agg(*found).collect()[0] if found else ()
+    return next((sorted(texts) for *texts, may_be_wrong in pairs if may_be_wrong), [])
 
 
 def scd_definition(source: SourceConfig) -> dict[str, Any]:
@@ -141,10 +141,8 @@ def tracked_columns(source: SourceConfig) -> Sequence[str] | None:
 def tie_message(ties: DataFrame, source: SourceConfig) -> str | None:
     """Return a message with an example if changes have one key and sequence but other values."""
     example = F.to_json(F.struct(*source.keys, SEQUENCE))
-    position = F.lit("")
-    if SOURCE_POSITION in ties.columns:
-        file_and_line = F.concat(F.lit(" ("), F.expr(source.position_sql), F.lit(")"))
-        position = F.coalesce(file_and_line, position)
+    line = source.position_sql if SOURCE_POSITION in ties.columns else "null"
+    position = F.expr(f"coalesce(concat(' (', {line}, ')'), '')")
     count, first = ties.agg(F.count(F.lit(1)), F.min(F.concat(example, position))).collect()[0]
     if not count:
         return None
