@@ -79,6 +79,7 @@ EXPECTED: list[tuple[str, Tables]] = [
                 (1, "Ada", "free"),
                 (3, "Cy", "free"),
                 (4, "Di", "free"),
+                (5, "Ed", "gold"),  # its row of the second dump is in quarantine
             ],
             "select id, tier, valid_from::date::text, valid_to::date::text "
             "from silver.snap10_history": [
@@ -87,6 +88,7 @@ EXPECTED: list[tuple[str, Tables]] = [
                 (3, "free", "2026-05-02", None),
                 (3, "gold", "2026-05-01", "2026-05-02"),
                 (4, "free", "2026-05-02", None),
+                (5, "gold", "2026-05-01", None),
             ],
         },
     ),

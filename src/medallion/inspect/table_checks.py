@@ -35,7 +35,7 @@ from medallion.layers.silver.changes import tied_changes
 from medallion.layers.silver.child import elements
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.lookup import recorded_lookup_rules
-from medallion.layers.silver.rules import LATE_RULE
+from medallion.layers.silver.rules import LATE_RULE, with_quarantined
 from medallion.layers.silver.scd import table_rows, tie_message
 from medallion.spark import checkpoints, delta, plans, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
@@ -261,7 +261,8 @@ def _changes(
     source, (log, table) = target.config.sources[target.query.source], target.tables(spark)
     if ties := tie_message(tied_changes(log, source.keys), source):
         notes.append(f"{source.rows_table}: {ties}.")
-    yield Comparison(target.query.name, table, table_rows(log, source))
+    rows = table_rows(with_quarantined(log, target.config, source), source)
+    yield Comparison(target.query.name, table, rows)
 
 
 def _gold(spark: SparkSession, target: VerifiableQuery, notes: list[str]) -> Iterator[Comparison]:

@@ -115,9 +115,7 @@ def refuse_nondeterministic(
         can_read_tables: whether subqueries may read the tables of the rows.
     """
     plan, patterns = analyzed_plan(rows), catalyst_class(rows, "trees.TreePattern")
-    forbidden = [patterns.CURRENT_LIKE()]
-    if not can_read_tables:
-        forbidden.append(patterns.PLAN_EXPRESSION())
+    forbidden = [patterns.CURRENT_LIKE(), *[patterns.PLAN_EXPRESSION()] * (not can_read_tables)]
     has_forbidden = any(map(plan.containsPattern, forbidden)) or not plan.deterministic()
     if has_forbidden or any(map(has_current_time, _strings(sql))):
         raise ConfigError(

@@ -311,19 +311,28 @@ def random_snapshots(number: int) -> list[Change]:
         size, day = rng.choice([0, 1, 4, 5, 6, 8]), rng.randrange(8)
         for id_ in rng.sample(range(8), size):
             values = {"name": rng.choice("ab"), "n": sequence, "id": id_}
-            rows.append(change(day, sequence, **values))
+            # Null for a row in quarantine.
+            rows.append(
+                change(day, sequence, **values, _is_delete=rng.choice([False] * 6 + [None]))
+            )
     return rows
 
 
 def snapshot_states(rows: list[Change]) -> list[tuple[int, dict[int, Change]]]:
-    """Return sequence and rows of each snapshot that is at least half as large as the last one."""
-    applied = list[tuple[int, dict[int, Change]]]()
+    """Return sequence and rows of each snapshot that is at least half as large as the last one.
+
+    A key in quarantine keeps its row.
+    """
+    applied, before, size = list[tuple[int, dict[int, Change]]](), dict[int, Change](), 0
     for sequence, group in groupby(
         sorted(rows, key=lambda c: c["_sequence"]), lambda c: c["_sequence"]
     ):
-        state = {row["id"]: row for row in group}
-        if not applied or 2 * len(state) >= len(applied[-1][1]):
-            applied.append((sequence, state))
+        found = {row["id"]: None if row["_is_delete"] is None else row for row in group}
+        valid = sum(map(bool, found.values()))
+        if valid and 2 * valid >= size:
+            new = {id_: row or before.get(id_) for id_, row in found.items()}
+            before, size = {id_: row for id_, row in new.items() if row}, valid
+            applied.append((sequence, before))
     return applied
 
 

@@ -250,11 +250,8 @@ class TopicState:
         """Return how many offsets are not ingested yet, including transaction markers."""
         if not self.progress and kafka_settings(self.source).starting_offsets == "latest":
             return 0
-        waiting = 0
-        for place, part in self.partitions.items():
-            before = self.progress.get(place)
-            waiting += max(part.end - (max(before.next_offset, 0) if before else part.first), 0)
-        return waiting
+        read = {place: max(each.next_offset, 0) for place, each in self.progress.items()}
+        return sum(max(p.end - read.get(at, p.first), 0) for at, p in self.partitions.items())
 
     def expected_progress(self) -> dict[PartitionKey, PartitionProgress]:
         """Return the progress of the topics that the source reads.

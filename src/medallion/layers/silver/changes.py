@@ -118,7 +118,8 @@ def of_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> Dat
     """Return the changes of a log whose sequences are complete tables, with the deletes they imply.
 
     Args:
-        log: rows of the log of changes.
+        log: rows of the log of changes. A row whose `_is_delete` is null is in quarantine: its key
+            is in the snapshot, and keeps the values that it had.
         keys: the columns that identify a row.
         max_deletes: how much smaller a snapshot may be than the one that was applied before it, as
             a fraction. The rows of a smaller one are left out.
@@ -129,7 +130,8 @@ def of_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> Dat
     gone = rows.where(F.col("_next").isNotNull()).join(in_next, is_in_next, "left_anti")
     origin = {name: F.col(f"_next.origin.{name}") for name in _arrival(log)}
     gone = gone.withColumns({**origin, SEQUENCE: F.col("_next.at")})
-    return rows.unionByName(_deletes(gone, {k: F.col(k) for k in keys})).select(*log.columns)
+    deletes = _deletes(gone, {k: F.col(k) for k in keys})
+    return rows.where(f"{IS_DELETE} is not null").unionByName(deletes).select(*log.columns)
 
 
 def last_files(log: DataFrame) -> DataFrame:
@@ -146,12 +148,12 @@ def _applied_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) 
         `_sequence`, and `_next`, null in the last one: the sequence `at` of the one that follows,
         and the `origin` of its rows.
     """
-    sizes = log.groupBy(F.col(SEQUENCE).alias("at")).agg(
+    valid = log.where(f"{IS_DELETE} is not null")
+    sizes = valid.groupBy(F.col(SEQUENCE).alias("at")).agg(
         F.count_distinct(F.struct(*keys)).alias("size"),
         F.max(F.struct(*_arrival(log))).alias("origin"),
     )
-    snapshots = F.collect_list(F.struct("at", "size", "origin"))
-    in_order = sizes.agg(F.array_sort(snapshots).alias("one"))
+    in_order = sizes.agg(F.array_sort(F.collect_list(F.struct("*"))).alias("one"))
     is_large = f"each.size >= {1 - max_deletes} * applied[size(applied) - 1].size"
     fold = (
         "aggregate(one, slice(one, 1, 0), (applied, each) -> "

@@ -73,7 +73,9 @@ class Silver(Flow):
         )
         if not may_quarantine:  # else the writer may quarantine any row
             checked = checked.drop(transform.BRONZE)
-        rows = self._rows_to_write(checked)
+        rows, delay = checked, source.watermark.text
+        if not source.cdc:  # each change record is kept
+            rows = transform.deduplicate(checked, source.keys, source.event_time, delay)
         self._rules = document
         if trigger is None:
             definition.refuse_unstreamable(rows, "append")
@@ -89,13 +91,6 @@ class Silver(Flow):
             lost = conversions.lost_values(self.spark, source, source.silver, source.event_time)
         sql = conversions.lost_struct(source, lost, bronze.columns)
         return partial(rules.bind_rules(source, document), lost=sql)
-
-    def _rows_to_write(self, checked: DataFrame) -> DataFrame:
-        """Return the rows without duplicates; but each change record is kept."""
-        source = self.source
-        if source.cdc:
-            return checked
-        return transform.deduplicate(checked, source.keys, source.event_time, source.watermark.text)
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[definition.DefinitionPart]:
         """Return its columns and rules, each by itself."""

@@ -28,11 +28,12 @@ from medallion.layers.definition import DefinitionPart
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import FieldPath, rescue_rules, source_columns
 from medallion.layers.silver import conversions, keys, transform
-from medallion.layers.silver.envelope import Envelope
+from medallion.layers.silver.envelope import Envelope, unwrapped
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints, delta
 from medallion.spark.plans import fields_in
+from medallion.storage import delta_tables
 from medallion.storage.table_specs import (
     CORRUPT,
     DELETE_RULE,
@@ -213,6 +214,22 @@ def bind_rules(
         derived=_change_columns(source) if derived is None else derived,
         broken=_broken_by_changes(source, rules),
     )
+
+
+def with_quarantined(log: DataFrame, config: Config, source: SourceConfig) -> DataFrame:
+    """Return a complete log; of snapshots, with the rows in quarantine, whose `_is_delete` is null.
+
+    Of these it has the key, the sequence and the origin, unless one is null.
+    """
+    names = f"bronze.{source.name}", f"quarantine.{source.name}"
+    bronze, quarantine = map(config.layout.table, names)
+    if not (source.cdc and source.cdc.snapshot and delta_tables.row_count(quarantine)):
+        return log
+    known, rows = (delta.read_table(log.sparkSession, path) for path in (bronze, quarantine))
+    rows = transform.with_bronze_columns(rows, known)
+    checked = bind_rules(unwrapped(source, known), NO_RULES)(rows)
+    columns = *source.keys, *source.silver_origin_columns, INGESTED_AT, SEQUENCE
+    return log.unionByName(checked.select(*columns).dropna(), allowMissingColumns=True)
 
 
 def _change_columns(source: SourceConfig) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from medallion.layers import recovery
 from medallion.layers.definition import settings_document
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import changes
+from medallion.layers.silver.rules import with_quarantined
 from medallion.spark import checkpoints, delta
 from medallion.spark.query import RunningQuery, Sink
 from medallion.storage import delta_tables
@@ -117,7 +118,7 @@ def _every_change(log: DataFrame, source: SourceConfig, truncates: DataFrame | N
     """Return the changes of one key each in a complete log, with the deletes that they imply.
 
     Args:
-        log: the log.
+        log: the result of `with_quarantined`.
         source: its source.
         truncates: the log; None if none of its rows truncates.
     """
@@ -173,7 +174,7 @@ class ChangeMerge:
     """
 
     def __init__(self, config: Config, source: SourceConfig, say: Reporter) -> None:
-        self._say = say
+        self._config, self._say = config, say
         self._source, self._cdc, self._keys = source, _cdc(source), list(source.keys)
         self._log = config.layout.table(source.rows_table)
         self._table = config.layout.table(f"silver.{source.name}")
@@ -245,6 +246,7 @@ class ChangeMerge:
                 latest = changes.without_deleted(latest, recent, self._keys, seconds)
             return latest, self._comparison(latest, ">")
         log = delta.rows_at(batch.sparkSession, self._log)
+        log = with_quarantined(log, self._config, self._source)
         touched = (log if is_complete else batch).select(*self._keys)
         if self._has_unavailable:  # a row that moved may have values of a key of the batch
             touched = touched.union(log.where(changes.is_move(log, self._keys)).select(*self._keys))
