@@ -127,15 +127,6 @@ def airbyte_lines() -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def maxwell_lines() -> str:
-    """Three updates of one row in one transaction, of which the last has no `xoffset`."""
-    message = {"database": "shop", "table": "users", "ts": 1777629600, "xid": 7}
-    changes = ({"type": "insert", "xoffset": 0}, {"type": "update", "xoffset": 1})
-    rows = [{**message, **each, "data": {"id": 1, "type": n}} for n, each in enumerate(changes)]
-    last = {**message, "type": "update", "commit": True, "data": {"id": 1, "type": 9}}
-    return "".join(json.dumps(each) + "\n" for each in (last, *rows))
-
-
 def flattened_lines() -> str:
     """Rows of Debezium without an envelope; an update lacks a value that did not change."""
     rows: tuple[dict[str, Any], ...] = (
@@ -159,7 +150,6 @@ CHANGE_FILES = {
     "dms": {"LOAD00000001.csv": FULL_LOAD, "20260502-010101123.csv": DMS},
     "fivetran": {"a.csv": FIVETRAN},
     "airbyte": {"a.jsonl": airbyte_lines()},
-    "maxwell": {"a.json": maxwell_lines()},
     "flattened": {"a.json": flattened_lines()},
     "numbers": {"a.json": debezium_lines()},
     "db30": {"a.json": (CASES / "30-debezium-decimals/night1/db30/a.json").read_text()},
@@ -169,7 +159,6 @@ LATEST: dict[str, list[tuple[Any, ...]]] = {
     "select id, name from silver.dms": [(1, "Ada"), (2, "Bo2"), (4, "Di")],
     "select id, total from silver.fivetran": [(1, 8.5)],
     "select user_id, name_first from silver.airbyte": [(1, "Eve")],
-    "select id, type_2 from silver.maxwell": [(1, 9)],
     "select id, city, body from silver.flattened": [(2, "Ulm", "b")],
     "select id, amount, total, at from silver.numbers": [
         (n, Decimal(amount).scaleb(-6), Context(prec=40).scaleb(Decimal(total), -10), SECOND)
