@@ -129,6 +129,8 @@ class Model:
             return _fits(int(value)) if is_integer and _is_long(int(value)) else _RESCUED
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             return _RESCUED
+        if self.format == "parquet" and isinstance(value, float) and abs(value) > _EXACT:
+            return _RESCUED
         if value == int(value) and _is_long(int(value)):
             # JSON may write an integer as 3.0; typed formats are exact.
             return Fit(
