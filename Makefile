@@ -38,7 +38,7 @@ classes: setup ## archive Java's classes, so that each start is a fifth faster (
 cluster: setup ## run a Spark master and two workers on this machine until Ctrl-C
 	@$(BIN)/python -m tools.cluster
 
-# Two workers with a Spark each run file by file, the longest first (tests/durations.json).
+# Two workers with a Spark each run file by file, the longest first (tests/durations*.json).
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests start and stop a real Kafka broker.

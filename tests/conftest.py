@@ -115,12 +115,12 @@ def seed(config: pytest.Config) -> str | None:
     return None if value is None else str(value)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests that start Spark, and start the longest files first.
 
     Two workers then finish at about the same time. New files come first: they may be long.
     """
-    seconds = durations.read_seconds()
+    seconds = durations.read_seconds(is_slow=config.option.markexpr == "slow")
     items.sort(key=lambda item: -seconds.get(durations.file_of(item.nodeid), math.inf))
     for item in items:
         if {"spark", "cli"} & set(getattr(item, "fixturenames", ())):

@@ -1,6 +1,6 @@
 """Print the slowest tests, files and kinds of a run; record the files' seconds for the next runs.
 
-python tools/durations.py [--record] [build/tests.xml]
+python tools/durations.py [--record] [build/tests.xml | build/tests-slow.xml]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.support.durations import FILE, file_of
+from tests.support.durations import file_of, record_of
 
 _LAST = Path("build/tests.xml")
 
@@ -23,7 +23,7 @@ _LAST = Path("build/tests.xml")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("report", nargs="?", type=Path, default=_LAST)
-    parser.add_argument("--record", action="store_true", help=f"write {FILE.name}")
+    parser.add_argument("--record", action="store_true", help="keep the seconds of files")
     options = parser.parse_args()
     if not options.report.is_file():
         parser.exit(2, f"{options.report} is missing: run make test first\n")
@@ -36,7 +36,8 @@ def main() -> None:
     if options.record:
         files = sums((file_of(name), seconds) for name, _, seconds in tests)
         long = {file: round(seconds, 1) for file, (_, seconds) in sorted(files.items())}
-        FILE.write_text(json.dumps(long, indent=0) + "\n", encoding="utf-8")
+        text = json.dumps(long, indent=0) + "\n"
+        record_of(options.report.stem).write_text(text, encoding="utf-8")
 
 
 def read_report(report: Path) -> list[tuple[str, str, float]]:

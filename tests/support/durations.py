@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -13,14 +14,21 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support import PROJECT
 
-FILE = PROJECT / "tests/durations.json"
-"""Seconds of each test file in the last run that `make test-durations` recorded."""
 PROCESS, QUERY, DATAFRAME, PURE = "process", "Spark query", "DataFrame", "pure"
 
 
-def read_seconds() -> dict[str, float]:
-    """Return the seconds of each test file; files that are not in it are new."""
-    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+def record_of(report: str) -> Path:
+    """Return the file with the seconds of each test file in a run, by the name of its report.
+
+    `make test` leaves `tests.xml`, and `make test-slow` `tests-slow.xml`.
+    """
+    return PROJECT / f"tests/{report.replace('tests', 'durations')}.json"
+
+
+def read_seconds(is_slow: bool) -> dict[str, float]:
+    """Return the recorded seconds of each test file; files that are not in it are new."""
+    file = record_of("tests-slow" if is_slow else "tests")
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def file_of(test: str) -> str:
