@@ -1,9 +1,9 @@
-"""Plain Spark for many small sources: three layers with medallion's settings, each layer at once.
+"""Plain Spark for many small sources: three layers with medallion's settings for little work.
 
     python -m benchmarks.peers.plain_sources
 
-It reads the configuration of `benchmarks.many_sources`. No gates, quarantine, rescue, ledger or
-record of runs.
+It reads the configuration of `benchmarks.many_sources`. The queries of a layer run at once. No
+gates, quarantine, rescue, ledger or record of runs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.measure import configured, plain_bronze, write
 from medallion.spark.session import spark_session
+from medallion.spark.settings import Workload
 from medallion.storage.layout import LAYERS
 
 
 def main(root: Path, conf: str) -> None:
     """Make the tables of `root`, once."""
     config = configured(root, MEDALLION_CONF=conf)
-    spark = spark_session(config, "plain")
+    spark = spark_session(config, "plain", work=Workload.LITTLE)
 
     def stream(table: str) -> DataFrame:
         return spark.readStream.format("delta").load(str(config.layout.table(table)))
