@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -26,8 +27,10 @@ from tests.support.lines import row
 def test_java_that_ends_names_the_files(
     home: Home, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("b.json", "a.json", "c.json"):
+    names = ("b.json", "a.json", "c.json")
+    for age, name in enumerate(names):
         home.land(name)
+        os.utime(home.layout.landing("activity").local / name, (age, age))
     files = FileSource(
         spark, home.config, home.source, Schema(home.config, home.source), home.messages.append
     )
@@ -37,6 +40,7 @@ def test_java_that_ends_names_the_files(
     def end_java(_: DataFrame) -> None:
         raise Py4JError("Answer from Java side is empty")
 
+    assert files.sample_batch().paths == [f"landing/activity/{name}" for name in names]
     with pytest.raises(Py4JError):
         files.sample_batch().read(end_java, "a test")
     files.release(-1)  # as the end of a flow does

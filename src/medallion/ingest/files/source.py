@@ -116,13 +116,13 @@ class FileSource(SourceContext):
         checkpoints.write_start(self.spark, checkpoint, number, start_offset)
 
     def sample_batch(self) -> FileBatch:
-        waiting = [entry for entry in self.ledger.newest_entries() if is_ready(entry)]
+        ready = filter(is_ready, self.ledger.newest_entries())
+        waiting = sorted(ready, key=lambda entry: (entry.modified_at, entry.path))  # as queued
         return FileBatch(self, -1, waiting[: self.source.max_files_per_trigger])
 
     def count_rows(self, number: int) -> int:
         """Count the rows in the files of one batch, as the ledger lists them."""
-        paths: list[str] = []
-        rows = 0
+        paths, rows = list[str](), 0
         for entry in (e for e in self.ledger.all_versions() if e.batch == number):
             path = entry.moved_to or entry.path
             info = current_info(self.config.layout, path)
