@@ -58,7 +58,7 @@ def config(tmp_path: Path) -> Config:
     visit = replace(source, name="visit", renamed_from="event")
     gold = replace(lakehouse.config.gold["device_totals"], tables=("silver.visit",))
     checkpoint = layout.checkpoint("gold.device_totals")
-    sql = "from silver.event, silver.events"
+    sql = "from silver_event, silver_events"
     definition = {"source": "event", "group_by": ["event"], "sql": sql}
     checkpoints.write_document(checkpoint, "definition", definition)
     config = replace(lakehouse.config, sources={"visit": visit}, gold={"device_totals": gold})
@@ -107,7 +107,7 @@ def assert_is_renamed(config: Config) -> None:
     assert checkpoints.read_document(checkpoint, "definition") == {
         "source": "visit",
         "group_by": ["event"],
-        "sql": "from silver.visit, silver.events",
+        "sql": "from silver_visit, silver_events",
     }
 
 

@@ -105,8 +105,7 @@ def run_backfill(
     waiting = (entry for entry in entries if entry.state == State.PENDING)
     refused = tuple(e for e in entries if e.is_refused or e.state == State.VANISHED)
     unread = tuple(replace(entry, why=entry.why or _CHANGED) for entry in waiting)
-    rows = sum(entry.rows or 0 for entry in new)
-    return BackfillResult(len(paths), len(new), rows, refused, unread)
+    return BackfillResult(len(paths), len(new), sum(e.rows or 0 for e in new), refused, unread)
 
 
 def request_backfill(config: Config, source: str, path: str | os.PathLike[str]) -> StoragePath:

@@ -105,7 +105,8 @@ def _renamed_definition(definition: Mapping[str, Any], old: str, new: str) -> di
     short, renamed = map(short_name, (old, new))
     links = {key: renamed for key in _LINKS if definition.get(key) == short}
     if "sql" in definition:
-        links["sql"] = re.sub(rf"\b{re.escape(old)}\b", new, definition["sql"])
+        view, other = (name.replace(".", "_") for name in (old, new))
+        links["sql"] = re.sub(rf"\b{view}\b", other, definition["sql"])
     return {**definition, **links}
 
 

@@ -106,7 +106,8 @@ def delta_offset(
     """
     offsets = source_offsets(checkpoint, batch)
     if table and len(offsets) > 1:
-        identity = delta_tables.table_id(table)
+        # The next run may have to rename the table first.
+        identity = delta_tables.table_id(table) if delta_tables.table_exists(table) else None
         offsets = [offset for offset in offsets if offset["reservoirId"] == identity]
     if not offsets:
         return DeltaOffset(0, -1)
