@@ -1,4 +1,4 @@
-"""The fast and plain paths give the same result as the exact path, or none."""
+"""The fast path gives the same result as the exact path, or none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from medallion.ingest.parsing.exact_path import exact_path
 from medallion.ingest.parsing.fast_path import LineLayout, fast_path
-from medallion.ingest.parsing.slow_paths import exact_path, plain_path
 from medallion.ingest.parsing.times import CONVERTED
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
@@ -67,7 +67,7 @@ SHAPES = [
     '{{"{0}":{1},}}',
     '{{"{0}":{1}',
 ]
-PLAIN = [
+LINES = [
     '{"id": "nexus4_1", "n": 0, "x": -5.958191, "ts": "2018-03-02T10:02:33.000+0000", "yes": true}',
     '{"ts":1519984953,"id":"phone 2"}',
     '{"day":"2018-03-02","x":1,"tags":["a","b"],"at":{"lat":1.5,"since":"2018-03-02T10:02:33Z"}}',
@@ -88,14 +88,12 @@ def parse_on_fast_path(
     return fast_path(frame, schema, layout or LineLayout.from_lines((), schema))
 
 
-def parse_on_all_paths(
+def parse_on_both_paths(
     spark: SparkSession, lines: list[str], schema: Schema, layout: LineLayout | None = None
 ) -> DataFrame:
-    """Return the columns of the fast path, and `plain` and `exact` with the other paths'
-    results."""
+    """Return the columns of the fast path, and `exact` with the other path's result."""
     rows = parse_on_fast_path(spark, lines, schema, layout)
-    paths = {"plain": plain_path(schema), "exact": exact_path(schema)}
-    return rows.withColumns({name: F.expr(path) for name, path in paths.items()})
+    return rows.withColumn("exact", F.expr(exact_path(schema)))
 
 
 def unknown_fields(line: str) -> dict[str, object]:
@@ -112,10 +110,10 @@ def unknown_fields(line: str) -> dict[str, object]:
         pytest.param({}, id="no columns"),
     ],
 )
-def test_fast_and_plain_path_equal_the_exact_path(spark: SparkSession, schema: Schema) -> None:
+def test_fast_path_equals_the_exact_path(spark: SparkSession, schema: Schema) -> None:
     lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
     lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
-    rows = parse_on_all_paths(spark, lines, schema).cache()
+    rows = parse_on_both_paths(spark, lines, schema).cache()
     decimals = {"x": f"{CONVERTED}x"} if schema is DECLARED else {}
     values = {**VALUE, **decimals}
     # Spark compares no maps.
@@ -125,34 +123,15 @@ def test_fast_and_plain_path_equal_the_exact_path(spark: SparkSession, schema: S
     )
     is_valid = "exact._corrupt_record is null and exact._rescued_data is null"
     is_different = f"_is_same and not ({is_equal or 'true'} and {is_valid})"
-    is_other = "plain is not null and not to_json(plain) <=> to_json(exact)"
-    different = rows.where(f"{is_different} or {is_other}")
+    different = rows.where(is_different)
     assert [row.value for row in different.select("value").collect()] == []
     rows.unpersist()
-
-
-@pytest.mark.parametrize(
-    ("schema", "lines"),
-    [
-        (NESTED, PLAIN),
-        (FLAT, ['{"id": "a", "nanoseconds": 1424686733176178965, "x": 1}']),
-        (DECLARED, ['{"x":1.10,"id":"a"}', '{"at": {"a": 1}}', '{"tags":[{"x":1.5}]}']),
-    ],
-    ids=["nested", "flat", "declared"],
-)
-@pytest.mark.usefixtures("interpreted")
-def test_regular_lines_avoid_the_exact_path(
-    spark: SparkSession, schema: Schema, lines: list[str]
-) -> None:
-    """Otherwise results would be correct but slow."""
-    slow = parse_on_all_paths(spark, lines, schema).where("not _is_same and plain is null")
-    assert [row.value for row in slow.select("value").collect()] == []
 
 
 @pytest.mark.usefixtures("interpreted")
 def test_fast_path_values_equal_the_line(spark: SparkSession) -> None:
     """By Python's own parser, for the JSON types."""
-    for row in parse_on_all_paths(spark, PLAIN, NESTED).collect():
+    for row in parse_on_both_paths(spark, LINES, NESTED).collect():
         line = json.loads(row.value)
         for name in ("id", "n", "x", "yes", "tags"):
             assert row._parsed[name] == line.get(name), row.value
@@ -194,7 +173,7 @@ def test_lines_of_the_layout_take_the_fast_path(spark: SparkSession, lines: list
 @pytest.mark.usefixtures("interpreted")
 def test_exact_path_rescues_unknown_fields(spark: SparkSession) -> None:
     lines = list(itertools.chain(*WRITERS))
-    for row in parse_on_all_paths(spark, lines, FLAT).collect():
+    for row in parse_on_both_paths(spark, lines, FLAT).collect():
         assert json.loads(row.exact._rescued_data or "{}") == unknown_fields(row.value), row.value
 
 
@@ -289,10 +268,10 @@ def test_layout_does_not_change_results(spark: SparkSession, shape: str, first: 
 )
 def test_fast_path_with_escapes(spark: SparkSession, first: list[str], shape: str) -> None:
     lines = [escaped.format(text) for escaped in ESCAPED for text in STRINGS]
-    rows = parse_on_all_paths(spark, lines, FLAT, LineLayout.from_lines(first, FLAT)).cache()
+    rows = parse_on_both_paths(spark, lines, FLAT, LineLayout.from_lines(first, FLAT)).cache()
     is_equal = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
     is_different = f"_is_same and not ({is_equal} and exact._corrupt_record is null)"
-    different = rows.where(f"{is_different} or plain is not null and not plain <=> exact")
+    different = rows.where(is_different)
     assert [row.value for row in different.select("value").collect()] == []
     rows_on_fast_path = rows.where("_is_same").collect()
     assert {shape.format(text) for text in STRINGS[:2]} <= {row.value for row in rows_on_fast_path}

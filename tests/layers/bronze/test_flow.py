@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from medallion.ingest.parsing.slow_paths import exact_path
+from medallion.ingest.parsing.exact_path import exact_path
 from medallion.layers.bronze.flow import Bronze
 from tests.support.lakehouse import Lakehouse, only_rows
 from tests.support.lines import row
@@ -27,7 +27,7 @@ def test_poll_waits_for_the_running_batch(is_active: bool, is_processing: bool, 
     assert len(polled) == polls
 
 
-def test_small_batch_plans_the_slow_paths_it_needs(
+def test_small_batch_plans_the_exact_path_if_it_needs_it(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first line on that needs them, until the run ends."""

@@ -142,13 +142,13 @@ def is_rounded(exact: str, text: str) -> str:
     """
     return (
         f"case when not _is_precise then false when contains({text}, 'Infinity\"') then true"
-        f" when not {text} rlike r'{NUMBERS}' then false"
+        f" when not {text} rlike r'{_NUMBERS}' then false"
         f" when startswith(to_json({exact}), '\"') then false"  # a string in the line, too
         f" else not to_json(try_parse_json({text})) <=> to_json({exact}) end"
     )
 
 
 # A double as Java writes it, or the start of an object or array.
-NUMBERS = r'^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|"-?Infinity"$|[\[{])'
+_NUMBERS = r'^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|"-?Infinity"$|[\[{])'
 # A number that a double may round: 16 digits, counting the point, or an exponent of three digits.
 PRECISE = r"r'[0-9.]{16}|[eE][-+]?0*[0-9]{3}'"

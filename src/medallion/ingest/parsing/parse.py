@@ -1,8 +1,7 @@
 """Lines of text parsed to bronze's columns: every line is kept.
 
-A line takes the first of three paths that can parse it completely: nearly all lines the fast path,
-most others the plain path, and the rest the exact path. Each path costs several times more than the
-one before.
+Nearly all lines take the fast path: those whose fields are in the order of the batch's first lines.
+The others take the exact path, which reads any line and costs several times more.
 """
 
 from collections.abc import Mapping
@@ -10,17 +9,17 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from medallion.ingest.parsing.exact_path import exact_path, path_type
 from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_path
 from medallion.ingest.parsing.json_text import parsed_field, parsed_struct, with_variables
 from medallion.ingest.parsing.names import rename_fields
-from medallion.ingest.parsing.slow_paths import exact_path, path_type, plain_path
 from medallion.ingest.parsing.times import as_strings, converted_column, converted_columns
 from medallion.ingest.parsing.typed import has_typed_columns, parse_typed_rows
 from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED
 
 # A column with text that is corrupt in the source's format, even if it looks like JSON.
 NOT_JSON = "_no_json"
-NEEDS_SLOW_PATH = "NEEDS_SLOW_PATH"
+NEEDS_EXACT_PATH = "NEEDS_EXACT_PATH"
 """Raised by Spark at a line that the fast path cannot parse, if nothing else may."""
 
 
@@ -30,7 +29,6 @@ def parse_lines(
     layout: LineLayout | None = None,
     fields: Mapping[str, str] | None = None,
     is_fast_only: bool = False,
-    is_small: bool = False,
 ) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
@@ -42,10 +40,8 @@ def parse_lines(
             decides whether `_rescued_data` has only the unknown fields of a line, or all fields.
         fields: the fields of the columns in the same order, if some have other names, at any depth,
             or a time format as type (`times.is_time_format`).
-        is_fast_only: whether to fail with `NEEDS_SLOW_PATH` at a line for the other paths. Of a
-            small batch, planning these takes most of the time.
-        is_small: whether there are few lines: those for the plain path take the exact path, because
-            planning both takes longer.
+        is_fast_only: whether to fail with `NEEDS_EXACT_PATH` at a line that the fast path cannot
+            parse. Planning the exact path takes most of the time of a small batch.
 
     Returns:
         The columns of `schema`, then the technical ones. `_corrupt_record` has each line that is
@@ -59,14 +55,12 @@ def parse_lines(
     fields = fields or schema
     layout = layout or LineLayout.from_lines((), fields)
     rows = fast_path(lines, fields, layout)
-    # The slow paths get only the lines that need them.
+    # The exact path gets only the lines that need it.
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
     if is_fast_only:
-        other = f"cast(raise_error('{NEEDS_SLOW_PATH}') as {path_type(fields)})"
+        other = f"cast(raise_error('{NEEDS_EXACT_PATH}') as {path_type(fields)})"
     else:
         other = exact_path(fields)
-        if not is_small:
-            other = f"coalesce({plain_path(fields)}, {other})"
         if layout.quotes:  # the layout's unknown fields must not change the result
             steps = {"_parsed": parsed_struct(as_strings(fields))}
             other = with_variables(steps, other, path_type(fields))

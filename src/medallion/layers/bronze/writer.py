@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from medallion.config.expressions import did_you_mean
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
-from medallion.ingest.parsing.parse import NEEDS_SLOW_PATH, parse_lines
+from medallion.ingest.parsing.parse import NEEDS_EXACT_PATH, parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
@@ -46,10 +46,9 @@ class BronzeWriter:
         self.source, self.schema, self._stopping = source, schema, stopping
         (self._table,) = flow.target_paths
         self._properties = flow.config.properties(flow.name)
-        # If there is little work, planning the slow paths would take most of its time.
+        # If there is little work, planning the exact path would take most of its time.
         settings = flow.spark.conf
-        self._is_small = all(settings.get(key) == on for key, on in INTERPRETED.items())
-        self._is_fast_only = self._is_small
+        self._is_fast_only = all(settings.get(key) == on for key, on in INTERPRETED.items())
 
     def prepare(self, scan: SourceScan) -> None:
         """Poll the source, infer an unknown schema, and create the table or add columns to it.
@@ -138,7 +137,7 @@ class BronzeWriter:
         """Write rows, and add columns for new fields.
 
         The write fails at the first row with a new field. Then the schema is extended by the new
-        fields of the batch, and the batch is written again; likewise at a line for the slow paths.
+        fields of the batch, and the batch is written again; likewise at a line for the exact path.
 
         Raises:
             MedallionError: there are new fields, and `schema_evolution` is failOnNewColumns; or a
@@ -146,7 +145,7 @@ class BronzeWriter:
         """
         if has_typed_columns(rows):
             self._report(self.schema.grow_by_file_types(rows, number))
-        # Other lines need the slow paths: do not fail at one first.
+        # Other lines need the exact path: do not fail at one first.
         self._is_fast_only &= all(map(json_object, filter(str.strip, first_lines)))
         condition = self.schema.growth_condition()
         while True:
@@ -155,9 +154,9 @@ class BronzeWriter:
                 return
             except SPARK_ERRORS as error:
                 code = raised_code(error)
-                if code not in (_GROWS, NEEDS_SLOW_PATH):
+                if code not in (_GROWS, NEEDS_EXACT_PATH):
                     raise
-            if code == NEEDS_SLOW_PATH:
+            if code == NEEDS_EXACT_PATH:
                 self._is_fast_only = False
                 continue
             self._add_new_fields(self._parsed(rows, first_lines), number)
@@ -173,7 +172,7 @@ class BronzeWriter:
         strings = dict.fromkeys(types, "string")
         columns, fields = {**self.schema.columns, **strings}, {**self.schema.fields, **strings}
         layout = LineLayout.from_lines(first_lines, fields)
-        parsed = parse_lines(rows, columns, layout, fields, is_fast_only, self._is_small)
+        parsed = parse_lines(rows, columns, layout, fields, is_fast_only)
         return with_partition_columns(parsed, types)
 
     def _write_parsed(

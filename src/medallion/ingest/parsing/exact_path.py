@@ -1,8 +1,6 @@
-"""The slower paths of the JSON parser, for lines that the fast path does not accept.
+"""The exact path of the JSON parser, for lines that the fast path does not accept.
 
-The plain path accepts lines for which cheap tests prove that Spark parses them exactly, such as
-lines with fields in another order: the exact path would cost twice as much. The exact path accepts
-any line, and finds what Spark's parser drops or changes without an error.
+It accepts any line, and finds what Spark's parser drops or changes without an error.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +19,6 @@ from medallion.ingest.parsing.json_text import (
     with_variables,
 )
 from medallion.ingest.parsing.nested import (
-    NUMBERS,
     PRECISE,
     exact_text,
     is_changed,
@@ -39,7 +36,6 @@ from medallion.ingest.parsing.times import (
     converted_value,
     is_decimal,
     is_not_timestamp,
-    values_fit,
 )
 from medallion.storage.table_specs import (
     CORRUPT,
@@ -61,103 +57,13 @@ def path_type(schema: Mapping[str, str]) -> str:
     return f"struct<{', '.join(fields)}>"
 
 
-def plain_path(schema: Mapping[str, str]) -> str:
-    """Return SQL for the bronze row of a line; null if the line needs the exact path.
-
-    Args:
-        schema: columns with their Spark types.
-
-    Returns:
-        An expression as from `exact_path`.
-    """
-    columns = {name: parsed_field(name) for name in schema}
-    columns |= {name: converted_column(name) for name in converted_columns(schema)}
-    steps = {
-        "_is_precise": "false",  # `_is_exactly_parsed` declines other lines
-        "_keys": "json_object_keys(value)",
-        "_strings": f"concat_ws('\n', {', '.join(_string_values(schema)) or 'null'})",
-        "_sound": f"{values_fit(converted_columns(schema))} and {_is_exactly_parsed(schema)}",
-        "_known": _has_known_fields(schema),
-        "_more": f"case when _sound and not _known and {_IS_CLEAR}"
-        f" and not {has_other_spelling('_keys', schema)} then {_unknown_fields(schema)} end",
-    }
-    is_exact = f"_sound and (_known or (_more is not null and {_IS_PLAIN}))"
-    row = struct_sql({**columns, CORRUPT: "cast(null as string)", RESCUED: "_more"})
-    return with_variables(steps, f"case when {is_exact} then {row} end", path_type(schema))
-
-
-def _has_known_fields(schema: Mapping[str, str]) -> str:
-    """Return SQL that tests whether the line has only known fields, each once."""
-    known = string_array(schema)
-    # Many lines have exactly the schema's keys in order, which is cheaper to test than the set.
-    are_known = f"size(array_intersect(_keys, {known})) = size(_keys)"
-    return f"(_keys <=> {known} or (size(_keys) <= {len(schema)} and {are_known}))"
-
-
 _HAS_UNIQUE_KEYS = "size(array_distinct(_keys)) = size(_keys)"
-# The line is one flat object without repeated fields.
-_IS_CLEAR = f"{IS_FLAT} and {_HAS_UNIQUE_KEYS}"
 
 
-def _unknown_fields(schema: Mapping[str, str]) -> str:
-    """Return SQL for the unknown fields as JSON, as the exact path writes them."""
-    members = "cast(try_parse_json(value) as map<string, variant>)"
-    is_known = f"key in ({', '.join(map(string_literal, schema))})" if schema else "false"
-    return f"to_json(map_filter({members}, (key, val) -> not {is_known}))"
-
-
-# A cheap test that `_more` equals the line's text: no number is written like 10.0, is long, or has
-# an exponent, which `_more` would have as digits or as a fraction.
-_IS_PLAIN = (
-    r"not value rlike r'[.]0++[^0-9]'"
-    r" and not (_more rlike r'[0-9]{16}|[0-9][.][0-9]|Infinity'"
-    r" and (value rlike r'[0-9.]{39}' or value rlike r'[0-9][eE][-+0-9]'))"
-)
-
-
-def _string_values(schema: Mapping[str, str]) -> list[str]:
-    """Return SQL for the strings of a line that may be a rounded number."""
-    strings = (name for name, dtype in schema.items() if dtype == "string" or is_decimal(dtype))
-    return [parsed_field(name) for name in strings]
-
-
-def _is_exactly_parsed(schema: Mapping[str, str]) -> str:
-    """Return SQL that tests whether the columns hold exactly the values of their fields."""
-    nested = {name: dtype for name, dtype in schema.items() if is_nested_type(dtype)}
-    strings = _string_values(schema)
-    has_inner_strings = any("string" in d or "decimal(" in d for d in nested.values())
-    # A string may be a rounded number (`nested.is_rounded` tests exactly). One test covers all
-    # columns: compiled code for each adds up, and Java runs long methods slowly.
-    numbers = "true" if has_inner_strings else rf"_strings rlike r'(?m){NUMBERS}'"
-    infinite = [
-        f"abs({parsed_field(n)}) = double('infinity')"
-        for n, dtype in schema.items()
-        if dtype in ("double", "float")
-    ]
-    tests = [
-        IS_VALID_TEXT,
-        # Spark's parser ignores what follows the object, and unwraps an object in an array.
-        f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
-        if nested
-        else IS_FLAT,
-        *(f"({is_infinite}) is not true" for is_infinite in infinite),
-        *([f"not ({numbers} and value rlike {PRECISE})"] if strings or has_inner_strings else []),
-        *(f"{_column_loses_value(name, dtype)} is not true" for name, dtype in nested.items()),
-    ]
-    if nested:  # a string may be an object or array that Spark wrote as text
-        tests += [f"(left({string}, 1) in ('{{', '[')) is not true" for string in strings]
-    return " and ".join(tests)
-
-
-def has_other_spelling(keys: str, names: Iterable[str]) -> str:
-    """Return SQL that tests whether a key of an object differs from a known name only in case.
-
-    Args:
-        keys: SQL of the keys, an array of strings.
-        names: the known names.
-    """
+def _has_other_spelling(names: Iterable[str]) -> str:
+    """Return SQL that tests whether a key of the line differs from a known name only in case."""
     names = list(names)
-    unknown = f"array_except({keys}, {string_array(names)})"
+    unknown = f"array_except(_keys, {string_array(names)})"
     known = string_array(map(fold_case, names))
     return f"size(array_intersect(transform({unknown}, k -> lower(k)), {known})) > 0"
 
@@ -179,7 +85,7 @@ def _respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
     is_unique = "size(filter(_targets, other -> other = target)) = 1"
     names = f"transform(_targets, (target, at) -> if({is_unique}, target, map_keys(_members)[at]))"
     respelled = f"to_variant_object(map_from_arrays({names}, map_values(_members)))"
-    is_respelled = has_other_spelling("_keys", schema)
+    is_respelled = _has_other_spelling(schema)
     is_infinite = "(_is_precise and contains(to_json(_variant), 'Infinity'))"
     respelled_struct = parsed_struct(as_strings(schema))
     # A string may hold JSON, whose text VARIANT would change: it comes from the original line.
