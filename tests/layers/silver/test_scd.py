@@ -192,6 +192,8 @@ def test_snapshot_that_is_not_applied_changes_nothing(
         ("struct(1 as a, string(id) as `b c`)", ["10", "9"]),
         ("lpad(id, 4, '0')", []),
         ("concat('v', id)", []),
+        ("concat('0/', if(id = 9, 'FFFFFEC', '10000000'))", ["0/10000000", "0/FFFFFEC"]),
+        ("concat(id, '/16B3748')", ["10/16B3748", "9/16B3748"]),
         ("id", []),
         ("concat('177762960', id - 9, if(id = 9, '', '.5'))", []),
         (

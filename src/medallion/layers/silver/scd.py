@@ -37,7 +37,8 @@ from medallion.storage.text import Reporter, counted
 _APPLICATION = "spark.databricks.delta.write.txnAppId"
 _TRANSACTION = "spark.databricks.delta.write.txnVersion"
 _OFFSET = r"[+-]\d\d:?\d\d$"
-_NUMBER_OR_TIME = rf"^\d+(\.\d+)?$|^\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d\S*(Z|{_OFFSET})$"
+_TIME = rf"\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d\S*(Z|{_OFFSET})"
+_NUMBER_OR_TIME = rf"^(\d+(\.\d+)?|[0-9A-F]+/[0-9A-F]+|{_TIME})$"  # 0/16B3748 of PostgreSQL
 _ROUNDING = 1.0  # second, of times as doubles
 _PRUNED_TYPES = ("tinyint", "smallint", "int", "bigint", "string")
 
@@ -63,7 +64,8 @@ class Scd(Flow):
             raise ConfigError(
                 f"{self.config.pipeline_file}: sources.{self.source.name}.cdc.sequence_by gives "
                 f"strings, by which {' is before '.join(texts)}. Cast them, as with cast(... as "
-                "long) or cast(... as timestamp), and run medallion apply."
+                "long) or cast(... as timestamp), or pad each part, as with lpad(split_part(..., "
+                "'/', 2), 8, '0'), and run medallion apply."
             )
         stream = self.stream(self.upstream_paths[0], **delta.AT_ONCE)
         writer = stream.writeStream.outputMode("append")
