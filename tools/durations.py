@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -27,6 +28,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.report.is_file():
         parser.exit(2, f"{options.report} is missing: run make test first\n")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it
     tests = read_report(options.report)
     total = sum(seconds for _, _, seconds in tests)
     print(f"{len(tests):,} tests, {total / 60:.1f} worker minutes")
