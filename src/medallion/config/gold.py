@@ -23,7 +23,7 @@ from medallion.config.model import (
 )
 from medallion.config.sources import SilverTables, silver_table
 from medallion.config.tables import Kafka, OutputConfig, ToFiles, ToKafka
-from medallion.storage.layout import layer_of, short_name
+from medallion.storage.layout import layer_of, short_name, view_name
 from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason
 
@@ -167,7 +167,7 @@ def _parse_statement(
             hint = did_you_mean(table, known) or f", but there are only {', '.join(known)}"
             node.fail("sql", f"names {file}, which reads {table}{hint}")
         read[table] = known[table]
-        sql += text[end : layer.start] + table.replace(".", "_")  # the name of its view
+        sql += text[end : layer.start] + view_name(table)
         end = word.end + 1
     sql = (sql + text[end:]).strip().rstrip(";")
     if not read:

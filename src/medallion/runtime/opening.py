@@ -14,6 +14,7 @@ from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
 from medallion.spark.watch import never_silent
 from medallion.state import journal
+from medallion.state.runs import TABLE as RUNS
 from medallion.storage import delta_tables
 from medallion.storage.text import Reporter
 
@@ -48,7 +49,7 @@ def open_pipeline(
     """
     with nullcontext() if plan else journal.lock_layers(config, layers, command, report):
         # Reported because an unmounted disk looks like a new lakehouse.
-        has_run = delta_tables.table_exists(config.layout.table("ops.runs"))
+        has_run = delta_tables.table_exists(config.layout.table(RUNS))
         new = "" if has_run else " (a new lakehouse)"
         report(f"medallion {command} on {config.layout.root}{new}")
         if plan is None:

@@ -19,7 +19,7 @@ from medallion.state import erasures, journal, ledger, topics
 from medallion.state.journal import Backfill, Entry, Erasure, Rebuild, Rename, Replay
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import delta_tables, locks, records
-from medallion.storage.layout import PUBLISH, short_name
+from medallion.storage.layout import PUBLISH, short_name, view_name
 from medallion.storage.text import Reporter
 
 _LINKS = ("source", "with")  # keys of definitions that name a table
@@ -105,8 +105,7 @@ def _renamed_definition(definition: Mapping[str, Any], old: str, new: str) -> di
     short, renamed = map(short_name, (old, new))
     links = {key: renamed for key in _LINKS if definition.get(key) == short}
     if "sql" in definition:
-        view, other = (name.replace(".", "_") for name in (old, new))
-        links["sql"] = re.sub(rf"\b{view}\b", other, definition["sql"])
+        links["sql"] = re.sub(rf"\b{view_name(old)}\b", view_name(new), definition["sql"])
     return {**definition, **links}
 
 

@@ -216,6 +216,11 @@ def ingested_rows(entries: Iterable[Entry]) -> int:
     return sum(entry.rows or 0 for entry in entries if entry.is_ingested)
 
 
+def in_queue_order(entries: Iterable[Entry]) -> list[Entry]:
+    """Return entries in the order in which their files are read: the oldest first."""
+    return sorted(entries, key=lambda entry: (entry.modified_at, entry.path))
+
+
 def newest_versions(entries: Iterable[Entry]) -> dict[str, Entry]:
     """Return the newest version of each path, by its number."""
     return {entry.path: entry for entry in sorted(entries, key=lambda each: each.version)}

@@ -36,6 +36,11 @@ def short_name(name: str) -> str:
     return name.partition(".")[2]
 
 
+def view_name(name: str) -> str:
+    """Return the name of a table in SQL of gold, which reads views: `silver_orders`."""
+    return name.replace(".", "_")
+
+
 @dataclass(frozen=True, init=False)
 class Layout:
     """The directories of one lakehouse, `MEDALLION_HOME`."""

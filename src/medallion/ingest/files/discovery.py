@@ -28,7 +28,7 @@ from medallion.ingest.files.listing import Listing, is_ignored, list_files, path
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.journal import Backfill
-from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
+from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State, in_queue_order
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.files import FileInfo
 from medallion.storage.layout import Layout
@@ -368,7 +368,7 @@ def is_queue_behind(layout: Layout, source: str) -> bool:
 def enqueue_files(layout: Layout, source: SourceConfig, entries: Iterable[Entry]) -> None:
     """Append files to the queue, the oldest first, one commit for each micro-batch."""
     for batch in bounded_batches(
-        sorted(entries, key=lambda entry: (entry.modified_at, entry.path)),
+        in_queue_order(entries),
         lambda entry: estimate_unpacked_size(entry.path, entry.size),
         source.max_bytes_per_trigger,
         source.max_files_per_trigger,

@@ -12,7 +12,7 @@ from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.ingest.files.listing import current_info
 from medallion.ingest.source import NO_SCAN, SourceContext, SourceScan
 from medallion.spark import checkpoints, delta
-from medallion.state.ledger import Entry, ingested_rows
+from medallion.state.ledger import Entry, in_queue_order, ingested_rows
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 
@@ -116,8 +116,7 @@ class FileSource(SourceContext):
         checkpoints.write_start(self.spark, checkpoint, number, start_offset)
 
     def sample_batch(self) -> FileBatch:
-        ready = filter(is_ready, self.ledger.newest_entries())
-        waiting = sorted(ready, key=lambda entry: (entry.modified_at, entry.path))  # as queued
+        waiting = in_queue_order(filter(is_ready, self.ledger.newest_entries()))
         return FileBatch(self, -1, waiting[: self.source.max_files_per_trigger])
 
     def count_rows(self, number: int) -> int:

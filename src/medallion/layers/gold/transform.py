@@ -15,7 +15,7 @@ from medallion.config.values import TABLE_NAME
 from medallion.errors import ConfigError
 from medallion.spark.errors import classify
 from medallion.spark.plans import CONFIG_TYPES, analyzed_plan, catalyst_class, node_type, plan_nodes
-from medallion.storage.layout import short_name
+from medallion.storage.layout import short_name, view_name
 from medallion.storage.table_specs import WINDOW
 
 _FRAME = "_window"
@@ -208,7 +208,7 @@ def statement_rows(
     Raises:
         ConfigError: the statement is not a query, or not one that a stream can run.
     """
-    views = {name.replace(".", "_"): frame for name, frame in rows.items()}
+    views = {view_name(name): frame for name, frame in rows.items()}
     for view, frame in views.items():
         frame.createOrReplaceTempView(view)
     try:

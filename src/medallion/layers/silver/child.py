@@ -267,7 +267,7 @@ def replace_rows(table: StoragePath, rows: DataFrame, changed: DataFrame) -> Non
 def rule_conditions(config: Config, table: ChildTable) -> dict[str, str]:
     """Return the conditions that send a row to quarantine: a null key, and those of the suite."""
     own = load_rules(config.conf_dir, f"silver.{table.name}")
-    built_in = {keys.NULL_KEY_RULE: keys.has_null_key(table.keys)} if table.keys else {}
+    built_in = {keys.NULL_KEY_RULE: transform.has_null_key(table.keys)} if table.keys else {}
     return built_in | {rule.name: rule.broken for rule in own}
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.layers.silver.transform import has_identity
+from medallion.layers.silver.transform import has_identity, has_null_key
 from medallion.spark.plans import contains_type
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
@@ -17,11 +17,6 @@ from medallion.storage.table_specs import quote_identifier
 NULL_KEY_RULE = "null_key"
 _MOST_KEYS = 2_500_000  # of a table, held in memory: 400 MB
 _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType)
-
-
-def has_null_key(keys: Sequence[str]) -> str:
-    """Return the condition that a key of a row is null, in SQL."""
-    return " OR ".join(f"{quote_identifier(key)} IS NULL" for key in keys)
 
 
 def key_range(rows: DataFrame, keys: Sequence[str]) -> Column:

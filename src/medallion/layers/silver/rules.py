@@ -102,7 +102,7 @@ def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
         }
     if source.cdc:
         no_key, no_sequence = CHANGE_GUARDS
-        change = {no_key: keys.has_null_key(source.keys), no_sequence: f"{SEQUENCE} IS NULL"}
+        change = {no_key: transform.has_null_key(source.keys), no_sequence: f"{SEQUENCE} IS NULL"}
         return {"bronze": malformed, "silver": change}
     time = quote_identifier(source.event_time)
     latest = f"{INGESTED_AT} + INTERVAL '{source.max_future.seconds}' SECOND"

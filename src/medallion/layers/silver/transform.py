@@ -154,9 +154,14 @@ def is_good() -> Column:
     return F.size(FAILED_RULES) == 0
 
 
+def has_null_key(keys: Sequence[str]) -> str:
+    """Return the condition that a key of a row is null, in SQL; never true without keys."""
+    return " OR ".join(f"{quote_identifier(key)} IS NULL" for key in keys) or "false"
+
+
 def has_identity(keys: Sequence[str]) -> Column:
     """Return the condition that no key of a row is null: only such a row can be a duplicate."""
-    return F.expr(" and ".join(f"{quote_identifier(key)} is not null" for key in keys) or "true")
+    return F.expr(f"not ({has_null_key(keys)})")
 
 
 def split_by_identity(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
