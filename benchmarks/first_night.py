@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import NIGHTLY, Taken, say, timed, timed_peer
+from benchmarks.measure import Taken, say, timed_side
 from benchmarks.peers import declarative, lakehouse_engine
 from medallion.factory import DataFactory
 from tests.support.lakehouse import rows_of
@@ -59,7 +59,7 @@ def compare(folder: Path, rows: int, files: int, runs: int) -> int:
         for name in SIDES:
             root = folder / name
             shutil.copytree(landing, root / "landing", copy_function=os.link)
-            run = timed_peer(name, root) if name in PEERS else timed([*NIGHTLY], root)
+            run = timed_side(name, root)
             sides[name].append(run)
             say(f"{name:<12} run {number}  {run.seconds:6.1f} s")
             gold = [rows_of(root / "gold" / table, *columns) for table, columns in GOLD.items()]

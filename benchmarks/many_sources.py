@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import NIGHTLY, PROJECT, Taken, say, timed, timed_peer
+from benchmarks.measure import PROJECT, Taken, say, timed_side
 from tests.support.lakehouse import rows_of
 
 FULL, SHORT = (5, 15), (2, 4)  # sources
@@ -88,7 +88,7 @@ def measure(count: int, rows: int) -> dict[str, list[Taken]]:
                 root = Path(folder, side)
                 for name in names:
                     land(root, name, number, rows)
-                nights.append(run(side, root, conf))
+                nights.append(timed_side(side, root, MEDALLION_CONF=str(conf)))
                 if (side, night) == ("medallion", NIGHTS[0]) and "BENCH_OUTPUT" in os.environ:
                     shutil.copy(root / "output.txt", os.environ["BENCH_OUTPUT"])
                 last = nights[-1]
@@ -98,13 +98,6 @@ def measure(count: int, rows: int) -> dict[str, list[Taken]]:
             for name in names:
                 compare(Path(folder), name, rows * (number + 1))
         return taken
-
-
-def run(side: str, root: Path, conf: Path) -> Taken:
-    """Run one night of one side."""
-    if side == "medallion":
-        return timed([*NIGHTLY], root, MEDALLION_CONF=str(conf))
-    return timed_peer(side, root, MEDALLION_CONF=str(conf))
 
 
 def compare(folder: Path, name: str, rows: int) -> None:

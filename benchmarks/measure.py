@@ -112,6 +112,13 @@ def timed_peer(name: str, root: Path, **environment: str) -> Taken:
     return timed(peer, root, SPARK_CONF_DIR=str(no_settings), **environment)
 
 
+def timed_side(name: str, root: Path, **environment: str) -> Taken:
+    """Run a nightly run of medallion, or one of its peers."""
+    if name == "medallion":
+        return timed([*NIGHTLY], root, **environment)
+    return timed_peer(name, root, **environment)
+
+
 def resident(processes: Iterable[int]) -> int:
     """KiB of memory that processes hold (Linux; 0 elsewhere)."""
     held = {}
@@ -162,6 +169,24 @@ def plain_bronze(
     landed = lines.withColumn("_source_file", F.col("_metadata.file_path"))
     rows = landed.withColumn("_ingested_at", F.current_timestamp())
     return write(config, rows, f"bronze.{source}", interval=interval)
+
+
+def stream_table(spark: SparkSession, config: Config, table: str) -> DataFrame:
+    """Return a stream of a table of plain Spark."""
+    return spark.readStream.format("delta").load(str(config.layout.table(table)))
+
+
+def plain_silver(
+    spark: SparkSession, config: Config, name: str, interval: str | None = None
+) -> StreamingQuery:
+    """Columns and deduplication within the watermark: no rules, quarantine or late rows."""
+    source = config.sources[name]
+    columns = [F.expr(sql).alias(column) for column, sql in source.silver.items()]
+    bronze = stream_table(spark, config, f"bronze.{name}")
+    typed = bronze.select(*columns, "_source_file", "_ingested_at")
+    on_time = typed.withWatermark(source.event_time, source.watermark.text)
+    rows = on_time.dropDuplicates(list(source.keys))
+    return write(config, rows, f"silver.{name}", interval=interval)
 
 
 def write(

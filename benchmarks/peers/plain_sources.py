@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.measure import configured, plain_bronze, write
+from benchmarks.measure import configured, plain_bronze, plain_silver, stream_table, write
 from medallion.spark.session import spark_session
 from medallion.spark.settings import Workload
 from medallion.storage.layout import LAYERS
@@ -26,18 +26,9 @@ def main(root: Path, conf: str) -> None:
     config = configured(root, MEDALLION_CONF=conf)
     spark = spark_session(config, "plain", work=Workload.LITTLE)
 
-    def stream(table: str) -> DataFrame:
-        return spark.readStream.format("delta").load(str(config.layout.table(table)))
-
-    def silver(name: str) -> DataFrame:
-        source = config.sources[name]
-        columns = [F.expr(sql).alias(column) for column, sql in source.silver.items()]
-        typed = stream(f"bronze.{name}").select(*columns, "_source_file", "_ingested_at")
-        late = typed.withWatermark(source.event_time, source.watermark.text)
-        return late.dropDuplicates(list(source.keys))
-
     def hours(name: str) -> DataFrame:
-        grouped = stream(f"silver.{name}").groupBy(F.window("at", "1 hour"), "id")
+        silver = stream_table(spark, config, f"silver.{name}")
+        grouped = silver.groupBy(F.window("at", "1 hour"), "id")
         rows = grouped.agg(F.count(F.lit(1)).alias("rows"), F.sum("value").alias("total"))
         bounds = (
             F.col("window.start").alias("window_start"),
@@ -49,7 +40,7 @@ def main(root: Path, conf: str) -> None:
         if layer == "bronze":
             return plain_bronze(spark, config, name)
         if layer == "silver":
-            return write(config, silver(name), f"silver.{name}")
+            return plain_silver(spark, config, name)
         return write(config, hours(name), f"gold.{name}_hours", "complete")
 
     for layer in LAYERS:

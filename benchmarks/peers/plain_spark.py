@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.measure import configured, plain_bronze, write
+from benchmarks.measure import configured, plain_bronze, plain_silver, stream_table, write
 from medallion.spark.session import spark_session
 
 SOURCE = "activity"
@@ -27,11 +27,8 @@ SOURCE = "activity"
 def main(root: Path, interval: str | None = None) -> None:
     """Make the tables of `root`, once or until the process is told to end."""
     config = configured(root)
-    source, layout = config.sources[SOURCE], config.layout
+    source = config.sources[SOURCE]
     spark = spark_session(config, "plain")
-
-    def stream(table: str) -> DataFrame:
-        return spark.readStream.format("delta").load(str(layout.table(table)))
 
     def written(rows: DataFrame, table: str, mode: str = "append") -> StreamingQuery:
         return write(config, rows, table, mode, interval)
@@ -45,13 +42,9 @@ def main(root: Path, interval: str | None = None) -> None:
                 time.sleep(0.2)
 
     until_written(plain_bronze(spark, config, SOURCE, interval))
+    until_written(plain_silver(spark, config, SOURCE, interval))
 
-    columns = [F.expr(sql).alias(name) for name, sql in source.silver.items()]
-    typed = stream(f"bronze.{SOURCE}").select(*columns, "_source_file", "_ingested_at")
-    once = typed.withWatermark(source.event_time, source.watermark.text)
-    until_written(written(once.dropDuplicates(list(source.keys)), f"silver.{SOURCE}"))
-
-    silver = stream(f"silver.{SOURCE}")
+    silver = stream_table(spark, config, f"silver.{SOURCE}")
     count = F.count(F.lit(1)).alias("total_recordings")
     window = F.window(source.event_time, "10 minutes")
     by_window = silver.groupBy(window, "device").agg(count)
